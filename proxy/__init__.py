@@ -1,0 +1,1 @@
+"""Everything that touches the world: sockets, files, clocks, Redis. It acts, and decides nothing."""

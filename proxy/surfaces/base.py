@@ -1,0 +1,91 @@
+"""What an API surface must tell the gateway, and what it hears back.
+
+A surface is one file and one entry in ``proxy.surfaces.SURFACES``. It reads a request body into
+``Asked`` (a copy is looked at, the bytes themselves go on untouched), splices the few bytes that must
+change, and makes a sans-IO ``Meter`` that reads the answer as it passes.
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Asked(NamedTuple):
+    """What a request asks for, as far as routing and metering need it. Field meanings: ``policies.events.Arrived``."""
+
+    model: str | None = None
+    stream: bool = False
+    prompt_bytes: int = 0
+    prompt_tokens: int | None = None
+    media: int = 0
+    cap: int | None = None
+    n: int = 1
+    temperature: float | None = None
+    features: tuple[str, ...] = ()
+    content: str = "text"
+    system: int = 0
+    fingerprint: int = 0
+    prefixes: tuple[tuple[int, int], ...] = ()
+    wants_usage: bool = False
+    """The client itself asked for usage in the stream (``stream_options.include_usage``)."""
+    has_stream_options: bool = False
+    sample: str = ""
+    """Up to some kilobytes of prompt text for an exact token count; never logged."""
+
+
+class Facts(NamedTuple):
+    """What a meter learnt from an answer. Field meanings: ``policies.events.Finished``."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    finish_reason: str | None = None
+    events: int = 0
+    steps: int | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    accepted_per_position: tuple[int, ...] = ()
+    output_repeats: bool = False
+    error: str | None = None
+    """An error event inside the stream, or an error object as the answer."""
+
+
+class Meter(Protocol):
+    """Reads an answer's body as it passes. Bytes in, bytes to forward out; it never waits and never fails."""
+
+    first_token_at: float | None
+    """When the first generated token was fed, in the clock of ``feed``'s ``at``."""
+    events: int
+    """Content-bearing events so far."""
+
+    def feed(self, data: bytes, at: float) -> bytes:
+        """Take body bytes (content coding included) as received; return what the client is to get now."""
+
+    def end(self, at: float) -> bytes:
+        """The body is complete; return what was held back."""
+
+    def facts(self) -> Facts:
+        """What is known now; callable at any time (a client may leave)."""
+
+
+class Surface(Protocol):
+    """One API surface."""
+
+    name: str
+    paths: tuple[str, ...]
+    """Paths it serves, without a trailing slash; ``/v1`` and bare forms both."""
+    dialect: str
+    """Error dialect: ``openai`` or ``anthropic``."""
+    routed: bool
+    """False: nothing is generated, the request is only proxied (embeddings, tokenize …)."""
+
+    def read(self, body: bytes, content_type: str) -> Asked:
+        """Raises ``proxy.errors.BadRequest`` for bodies no backend could take (not JSON, not an object …)."""
+
+    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
+        """The body to send: ``model`` replaced where not None, usage asked for where wanted; all other bytes kept."""
+
+    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
+        """A meter for an answer with these headers. ``strip_usage``: take out the usage event that we asked for."""
+
+    def failure_event(self, message: str, code: str) -> bytes:
+        """Bytes that show a failure inside a running stream of this dialect."""
