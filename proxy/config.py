@@ -1,0 +1,148 @@
+"""The configuration: one TOML file, checked as a whole before anything starts.
+
+``load`` reads a file, ``from_urls`` builds the same from nothing but backend URLs. What comes out is frozen and
+sound: whoever holds a ``Config`` checks nothing again. The sections are in ``proxy.config_sections``, the policy's own
+settings in ``policies.settings``; JSON Schema, reference page and error messages derive from them.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from proxy.config_faults import ConfigError, Fault, cross_faults, faults_of
+from proxy.config_sections import App, Backend, Journal, Keys, Log, Model, Retries, Server, Timeouts, Watch
+from proxy.config_types import Name, RequestPath, Section
+
+__all__ = ["Backend", "Config", "ConfigError", "from_urls", "load", "schema"]
+
+
+class Config(Section):
+    """Everything an operator may decide. Keys without a table come first in the file."""
+
+    redis_url: str | None = Field(default=None, pattern=r"^(rediss?|unix)://", repr=False)
+    """Redis through which replicas share load and learning: `redis://host:6379/0`. Without it each learns alone."""
+    extra_paths: tuple[RequestPath, ...] = ()
+    """Paths beyond the known surfaces that are passed on uncounted: exact ones, or prefixes that end in `/*`."""
+    forward_client_key: bool = False
+    """Send the client's own key on to backends that have none configured. Off: a key for the gateway is none of the
+    engine's business."""
+    server: Server = Server()
+    backends: tuple[Backend, ...] = ()
+    models: tuple[Model, ...] = ()
+    timeouts: Timeouts = Timeouts()
+    retries: Retries = Retries()
+    watch: Watch = Watch()
+    keys: Keys = Keys()
+    apps: dict[Name, App] = Field(default_factory=dict)
+    journal: Journal = Journal()
+    log: Log = Log()
+
+    @field_validator("backends")
+    @classmethod
+    def _named(cls, backends: tuple[Backend, ...]) -> tuple[Backend, ...]:
+        return tuple(_named_backends(backends))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Config":
+        for path, message in cross_faults(self.model_dump()):
+            raise ValueError(f"{path}: {message}")
+        return self
+
+
+def _named_backends(backends: Sequence[Backend]) -> Iterator[Backend]:
+    """Names for those without: lane and place among its lane. Never the URL, which clients need not see."""
+    taken = {backend.name for backend in backends}
+    places = {"speculative": 0, "plain": 0}
+    for backend in backends:
+        places[backend.lane] += 1
+        if backend.name:
+            yield backend
+            continue
+        while (name := f"{backend.lane}-{places[backend.lane]}") in taken:
+            places[backend.lane] += 1
+        taken.add(name)
+        yield backend.model_copy(update={"name": name})
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Config.model_json_schema(),
+        "title": "draftlane.toml",
+    }
+
+
+def load(path: Path, *, to_serve: bool = True) -> Config:
+    """Read and check a file.
+
+    ``to_serve=False`` leaves out what only matters for serving (backends, environment variables and files of secrets),
+    so that a journal can be replayed under a colleague's settings. Raises ConfigError with every fault found.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror or error}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 text"]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from error
+    config = _checked(data, str(path), path.resolve().parent)
+    return _fit_to_serve(config, str(path)) if to_serve else config
+
+
+def from_urls(speculative: Sequence[str], plain: Sequence[str], server: Mapping[str, Any] | None = None) -> Config:
+    """The configuration of ``draftlane serve --speculative URL… --plain URL…``; ``server`` overrides its settings.
+
+    Raises ConfigError.
+    """
+    source = "command line"
+    lanes = (("speculative", speculative), ("plain", plain))
+    backends = [{"url": url, "lane": lane} for lane, urls in lanes for url in urls]
+    return _fit_to_serve(_checked({"backends": backends, "server": dict(server or {})}, source, None), source)
+
+
+def _checked(data: Mapping[str, Any], source: str, folder: Path | None) -> Config:
+    """JSON on the way because strict validation should take an array for a tuple, but not "8080" for a port."""
+    try:
+        return Config.model_validate_json(json.dumps(data, default=str), context={"folder": folder})
+    except ValidationError as error:
+        # As a dict, since a fault across settings is found again by ``Config`` when everything else is right.
+        faults = dict.fromkeys([*faults_of(error, schema()), *cross_faults(data)])
+        raise _error(source, faults) from error
+
+
+def _error(source: str, faults: Iterable[Fault]) -> ConfigError:
+    return ConfigError(f"{source}: {path}: {message}" for path, message in faults)
+
+
+def _fit_to_serve(config: Config, source: str) -> Config:
+    if faults := list(_surroundings(config)):
+        raise _error(source, faults)
+    return config
+
+
+def _surroundings(config: Config) -> Iterator[Fault]:
+    """What the file is right about only if the machine plays along."""
+    if not config.backends:
+        yield "backends", "at least one backend is needed"
+    for index, backend in enumerate(config.backends):
+        if backend.api_key_env is not None and backend.api_key_env not in os.environ:
+            yield f"backends.{index}.api_key_env", f"the environment has no {backend.api_key_env}"
+        yield from _unreadable(f"backends.{index}", backend, ("api_key_file", "tls_ca_file"))
+    yield from _unreadable("server", config.server, ("admin_key_file", "tls_cert_file", "tls_key_file"))
+    yield from _unreadable("keys", config.keys, ("file",))
+
+
+def _unreadable(path: str, section: Section, names: Sequence[str]) -> Iterator[Fault]:
+    for name in names:
+        file = getattr(section, name)
+        if file is not None and not (file.is_file() and os.access(file, os.R_OK)):
+            yield f"{path}.{name}", f"cannot read {file}"
