@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from policies.settings import PolicySettings
 from proxy.config_faults import ConfigError, Fault, cross_faults, faults_of
-from proxy.config_sections import App, Backend, Journal, Keys, Log, Model, Retries, Server, Timeouts, Watch
+from proxy.config_sections import App, Backend, Journal, Keys, Log, Model, Server, Timeouts, Watch
 from proxy.config_types import Name, RequestPath, Section
 
 __all__ = ["Backend", "Config", "ConfigError", "from_urls", "load", "schema"]
@@ -33,15 +34,25 @@ class Config(Section):
     """Send the client's own key on to backends that have none configured. Off: a key for the gateway is none of the
     engine's business."""
     server: Server = Server()
+    """Where the gateway listens, and what it accepts from clients."""
     backends: tuple[Backend, ...] = ()
+    """The engines; `[[backends]]` once for each."""
     models: tuple[Model, ...] = ()
+    """Other names of models; `[[models]]` once for each model that has some."""
     timeouts: Timeouts = Timeouts()
-    retries: Retries = Retries()
+    """Patience with backends and clients."""
     watch: Watch = Watch()
+    """How often backends are looked at, beside the traffic itself."""
     keys: Keys = Keys()
+    """API keys of clients."""
     apps: dict[Name, App] = Field(default_factory=dict)
+    """What is known of applications; `[apps.NAME]` for each."""
+    policy: PolicySettings = PolicySettings()
+    """How requests are judged. The defaults are meant to be left alone."""
     journal: Journal = Journal()
+    """The log of events."""
     log: Log = Log()
+    """What is said on standard error."""
 
     @field_validator("backends")
     @classmethod

@@ -38,11 +38,17 @@ def _fault(finding: ErrorDetails, schema: Mapping[str, Any]) -> Fault:
         case "missing":
             return path, "this key is required"
         case "value_error" | "assertion_error":
-            return path, finding["msg"].split(", ", 1)[-1]
+            return _named_setting(path, finding["msg"].split(", ", 1)[-1], known_keys(schema, location))
         case "string_pattern_mismatch":
             return path, f"does not have the form {finding['ctx']['pattern']}"
         case _:
             return path, finding["msg"].replace("Input should be", "should be", 1) + _number(finding["input"])
+
+
+def _named_setting(path: str, message: str, settings: Iterable[str]) -> Fault:
+    """Policy settings check themselves as a group and begin their sentence with the setting's name."""
+    first, _, rest = message.removeprefix(path.rsplit(".", 1)[-1] + ".").partition(" ")
+    return (f"{path}.{first}", rest) if first in settings else (path, message)
 
 
 def _number(value: object) -> str:

@@ -153,17 +153,6 @@ class Timeouts(Section):
     """Silence of a client in the middle of sending its request."""
 
 
-class Retries(Section):
-    """Second tries on another backend. Only before the first byte of an answer, never after."""
-
-    attempts: int = Field(default=2, ge=0)
-    """Further backends tried for one request."""
-    budget_share: float = Field(default=0.2, ge=0, le=1)
-    """Retries allowed as a share of recent requests, so that an outage is not multiplied by retries."""
-    budget_floor: Count = 10
-    """Retries per ten seconds that are always allowed; at low traffic a share alone would allow none."""
-
-
 class Watch(Section):
     """How often backends are looked at, beside the traffic itself."""
 
