@@ -1,0 +1,337 @@
+"""The pooled HTTP/1.1 client to the backends.
+
+Own code because the transport is this product's core: callbacks instead of awaits, no object per
+chunk, cancellation that reaches the socket at once. Parsing is httptools' (llhttp), which refuses
+ambiguous framing. One connection carries one exchange at a time; idle ones wait in the pool for less
+than the engines' own keep-alive of 5 s.
+"""
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from typing import NamedTuple, Protocol
+
+import httptools
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Receiver(Protocol):
+    """Who hears what comes of an exchange. After ``end`` or ``failed`` nothing more is said."""
+
+    def head(self, status: int, reason: bytes, headers: Headers) -> None:
+        """Status line and headers arrived (1xx answers are skipped)."""
+
+    def body(self, data: bytes) -> None:
+        """All body bytes of one socket read, transfer coding removed."""
+
+    def end(self, trailers: Headers) -> None:
+        """The answer is complete as its framing says."""
+
+    def failed(self, fault: str) -> None:
+        """A fault of ``policies.events.FAULTS``: connect, connect-timeout, closed, garbage, truncated."""
+
+
+class Address(NamedTuple):
+    """Where a backend listens. ``path`` set: a Unix socket; else TCP, with TLS when ``tls`` is set."""
+
+    host: str
+    port: int
+    path: str | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class Connection(asyncio.Protocol):
+    """One connection to one backend."""
+
+    __slots__ = (
+        "_answered",
+        "_chunked",
+        "_complete",
+        "_headers",
+        "_length",
+        "_parser",
+        "_pieces",
+        "_reason",
+        "_spoiled",
+        "_status",
+        "_trailers",
+        "exchange",
+        "heard",
+        "idle_since",
+        "pool",
+        "reused",
+        "transport",
+    )
+
+    def __init__(self, pool: "Pool") -> None:
+        self.pool = pool
+        self.transport: asyncio.Transport | None = None
+        self.exchange: Exchange | None = None
+        self.idle_since = 0.0
+        self.reused = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.heard = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: Headers = []
+        self._trailers: Headers = []
+        self._pieces: list[bytes] = []
+        self._reason = b""
+        self._status = 0
+        self._answered = self._complete = self._chunked = self._spoiled = False
+        self._length: int | None = None
+
+    # -- asyncio.Protocol
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is None:  # bytes nobody asked for: this connection is not to be trusted
+            self.discard()
+            return
+        self.heard = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            if not self._complete:
+                self._deliver(exchange)
+                self._fail("truncated" if self._answered else "garbage")
+                return
+            self._spoiled = True
+        if self._pieces and self.exchange is exchange:
+            self._deliver(exchange)
+        if self._complete and self.exchange is exchange:
+            self._finish(exchange)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.forget(self)
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if self._answered and not self._chunked and self._length is None and exc is None:
+            self._finish(exchange)  # delimited by the close
+        else:
+            self._fail("truncated" if self._answered else "closed")
+
+    def pause_writing(self) -> None:
+        """The request body waits in memory; nothing to hold back."""
+
+    def resume_writing(self) -> None:
+        """See pause_writing."""
+
+    # -- httptools callbacks
+    def on_message_begin(self) -> None:
+        if self._complete:
+            self._spoiled = True  # a second answer to one request
+            return
+        self._headers = []
+        self._reason = b""
+
+    def on_status(self, reason: bytes) -> None:
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._answered:
+            self._trailers.append((name, value))
+            return
+        self._headers.append((name, value))
+        low = name.lower()
+        if low == b"content-length":
+            self._length = int(value)
+        elif low == b"transfer-encoding":
+            self._chunked = True
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+        if self._status < 200 or self.exchange is None or self._spoiled:
+            return
+        self._answered = True
+        self.exchange.receiver.head(self._status, self._reason, self._headers)
+        if self.exchange is not None and self.exchange.bodiless:
+            self._complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if not self._spoiled:
+            self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._status >= 200:
+            self._complete = True
+
+    # -- the exchange
+    def start(self, exchange: "Exchange") -> None:
+        """Send a request. The connection must be idle."""
+        transport = self.transport
+        assert transport is not None
+        self.exchange = exchange
+        exchange.connection = self
+        if len(exchange.request_body) < 65536:
+            transport.write(exchange.request_head + exchange.request_body)
+        else:
+            transport.writelines((exchange.request_head, exchange.request_body))
+
+    def _deliver(self, exchange: "Exchange") -> None:
+        pieces = self._pieces
+        if pieces:
+            self._pieces = []
+            exchange.receiver.body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _finish(self, exchange: "Exchange") -> None:
+        trailers = self._trailers
+        reusable = self._parser.should_keep_alive() and not exchange.bodiless and not self._spoiled
+        self.exchange = exchange.connection = None
+        if reusable and self.transport is not None and not self.transport.is_closing():
+            if exchange.paused:
+                self.transport.resume_reading()
+            self._reset()
+            self.reused = True
+            self.pool.give_back(self)
+        else:
+            self.discard()
+        exchange.receiver.end(trailers)
+
+    def _fail(self, fault: str) -> None:
+        exchange, self.exchange = self.exchange, None
+        self.discard()
+        if exchange is not None:
+            exchange.connection = None
+            if fault == "closed" and self.reused and not self.heard:
+                exchange.again()  # the engine's keep-alive ran out while we wrote: not its failure
+            else:
+                exchange.receiver.failed(fault)
+
+    def discard(self) -> None:
+        """Close at once; whatever is unsent is dropped."""
+        self.pool.forget(self)
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Exchange:
+    """One request to one backend; the handle by which the relay pauses or cancels it."""
+
+    __slots__ = ("bodiless", "connection", "paused", "pool", "receiver", "request_body", "request_head", "task")
+
+    def __init__(self, pool: "Pool", head: bytes, body: bytes, receiver: Receiver, bodiless: bool) -> None:
+        self.pool = pool
+        self.request_head = head
+        self.request_body = body
+        self.receiver = receiver
+        self.bodiless = bodiless
+        """The answer has no body whatever its headers say (HEAD)."""
+        self.paused = False
+        self.connection: Connection | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def again(self) -> None:
+        """Send once more on a new connection."""
+        self.task = asyncio.get_running_loop().create_task(self.pool.connect(self))
+
+    def cancel(self) -> None:
+        """Forget the exchange and close its connection now. The receiver hears nothing more."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.exchange = None
+            connection.discard()
+
+    def pause(self) -> None:
+        """Stop reading from the backend (the client is slow)."""
+        if self.connection is not None and not self.paused and self.connection.transport is not None:
+            self.paused = True
+            self.connection.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self.connection is not None and self.paused and self.connection.transport is not None:
+            self.paused = False
+            self.connection.transport.resume_reading()
+
+
+class Pool:
+    """Connections to one backend. Unbounded by itself: the judgement bounds requests in flight."""
+
+    def __init__(self, address: Address, connect_seconds: float, idle_seconds: float) -> None:
+        self.address = address
+        self.connect_seconds = connect_seconds
+        self.idle_seconds = idle_seconds
+        self._idle: deque[Connection] = deque()
+        self._all: set[Connection] = set()
+
+    def send(self, head: bytes, body: bytes, receiver: Receiver, bodiless: bool = False) -> Exchange:
+        """Start an exchange on an idle connection, the most recently used first, or on a new one."""
+        exchange = Exchange(self, head, body, receiver, bodiless)
+        connection = self._take()
+        if connection is None:
+            exchange.again()
+        else:
+            connection.start(exchange)
+        return exchange
+
+    def _take(self) -> Connection | None:
+        youngest = time.monotonic() - self.idle_seconds
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since > youngest and connection.transport and not connection.transport.is_closing():
+                return connection
+            connection.discard()
+        return None
+
+    async def connect(self, exchange: Exchange) -> None:
+        """Open a connection and send the exchange over it; its receiver hears of any failure."""
+        fault = None
+        try:
+            async with asyncio.timeout(self.connect_seconds):
+                connection = await self._open()
+        except TimeoutError:
+            fault = "connect-timeout"
+        except (OSError, ssl.SSLError, UnicodeError):
+            fault = "connect"
+        exchange.task = None
+        if fault is not None:
+            exchange.receiver.failed(fault)
+        else:
+            self._all.add(connection)
+            connection.start(exchange)
+
+    async def _open(self) -> Connection:
+        loop, at = asyncio.get_running_loop(), self.address
+        if at.path is not None:
+            _, connection = await loop.create_unix_connection(lambda: Connection(self), at.path)
+        else:
+            name = at.host if at.tls else None
+            _, connection = await loop.create_connection(
+                lambda: Connection(self), at.host, at.port, ssl=at.tls, server_hostname=name
+            )
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """The exchange is over and the connection may carry another one."""
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed or about to be."""
+        self._all.discard(connection)
+
+    def sweep(self) -> None:
+        """Close connections idle for too long; called about once a second."""
+        oldest = time.monotonic() - self.idle_seconds
+        while self._idle and self._idle[0].idle_since < oldest:
+            self._idle.popleft().discard()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self._all):
+            connection.discard()
+        self._idle.clear()

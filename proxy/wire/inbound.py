@@ -1,0 +1,68 @@
+"""One client request and the answer to it, whatever server protocol carries them.
+
+``Inbound`` is the client's side of a relay. Two forms exist: ``proxy.wire.server`` writes to the
+socket itself, ``proxy.wire.portable`` speaks ASGI. Both hand the finished request to the door and
+are driven by the relay through these methods; neither knows what a lane is.
+"""
+
+from typing import Protocol
+
+from proxy import errors
+from proxy.wire.client import Headers
+
+
+class Served(Protocol):
+    """Who works on the request (the relay), told what the client does."""
+
+    def client_left(self) -> None:
+        """The client's connection is gone; work for it must stop now."""
+
+    def client_slow(self) -> None:
+        """What was written waits in a full buffer; stop reading from the backend."""
+
+    def client_ready(self) -> None:
+        """The buffer drained; go on."""
+
+
+class Inbound(Protocol):
+    """A complete request, and where its answer goes."""
+
+    method: bytes
+    path: bytes
+    """Path as sent, percent-encoding kept, without the query."""
+    query: bytes
+    headers: Headers
+    """Names in lower case, order and duplicates kept."""
+    http_10: bool
+    peer: str
+    """The client's address."""
+    scheme: str
+    served: Served | None
+    started: bool
+    """The status line was sent."""
+
+    def body(self) -> bytes:
+        """The request body, transfer coding removed, content coding kept."""
+
+    def start(self, status: int, reason: bytes | None, lines: list[bytes], length: int | None) -> None:
+        """Send the head. ``lines`` are whole header lines; ``length`` None means that only the end tells."""
+
+    def write(self, data: bytes) -> None:
+        """Send body bytes."""
+
+    def finish(self, trailers: Headers) -> None:
+        """The answer is complete."""
+
+    def abort(self) -> None:
+        """End so that the client can tell the answer is not complete; what was written before still arrives."""
+
+
+def answer_error(inbound: Inbound, error: errors.GatewayError, dialect: str, lines: list[bytes]) -> None:
+    """Answer with an error of our own, in the surface's dialect."""
+    data = errors.body(error, dialect)
+    head = [*lines, b"content-type: application/json\r\n"]
+    if error.retry_after_seconds is not None:
+        head.append(b"retry-after: %d\r\n" % max(1, round(error.retry_after_seconds)))
+    inbound.start(error.status, None, head, len(data))
+    inbound.write(data)
+    inbound.finish([])
