@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import WithDefaultSchema
 
 from policies.settings import PolicySettings
-from proxy.config_faults import ConfigError, Fault, cross_faults, faults_of
+from proxy.config_error import ConfigError
+from proxy.config_faults import Fault, cross_faults, faults_of
 from proxy.config_sections import App, Backend, Journal, Keys, Log, Model, Server, Timeouts, Watch
 from proxy.config_types import Name, RequestPath, Section
 
@@ -84,11 +87,27 @@ def _named_backends(backends: Sequence[Backend]) -> Iterator[Backend]:
 @cache
 def schema() -> dict[str, Any]:
     """The JSON Schema of the file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Config.model_json_schema(),
-        "title": "draftlane.toml",
-    }
+    bare = _bare(Config.model_json_schema(schema_generator=_WithMadeDefaults))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "draftlane.toml", **bare}
+
+
+class _WithMadeDefaults(GenerateJsonSchema):
+    """Tells the defaults that a factory makes, too: an operator wants to see the lane rules that hold anyway."""
+
+    def get_default_value(self, schema: WithDefaultSchema) -> Any:
+        factory = schema.get("default_factory")
+        return factory() if callable(factory) else super().get_default_value(schema)  # type: ignore[call-arg]  # ours take no data
+
+
+def _bare(node: Any) -> Any:
+    """Without the titles, which repeat the keys, and without the defaults of whole tables, which repeat their settings."""
+    if isinstance(node, list):
+        return [_bare(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    noise = {"title"} if isinstance(node.get("title"), str) else set()
+    noise |= {"default"} if "$ref" in node else set()
+    return {key: _bare(value) for key, value in node.items() if key not in noise}
 
 
 def load(path: Path, *, to_serve: bool = True) -> Config:

@@ -11,14 +11,6 @@ Fault = tuple[str, str]
 """(path in the file, what is wrong there)."""
 
 
-class ConfigError(Exception):
-    """The operator's mistake. ``faults`` has one line for each, in the order of the file's sections."""
-
-    def __init__(self, faults: Iterable[str]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("\n".join(self.faults))
-
-
 def faults_of(error: ValidationError, schema: Mapping[str, Any]) -> Iterator[Fault]:
     """Every finding of pydantic as (path, message)."""
     for finding in error.errors(include_url=False):
@@ -48,7 +40,7 @@ def _fault(finding: ErrorDetails, schema: Mapping[str, Any]) -> Fault:
 def _named_setting(path: str, message: str, settings: Iterable[str]) -> Fault:
     """Policy settings check themselves as a group and begin their sentence with the setting's name."""
     first, _, rest = message.removeprefix(path.rsplit(".", 1)[-1] + ".").partition(" ")
-    return (f"{path}.{first}", rest) if first in settings else (path, message)
+    return (f"{path}.{first}", rest) if first in settings and not rest.startswith("and ") else (path, message)
 
 
 def _number(value: object) -> str:
@@ -72,7 +64,8 @@ def known_keys(schema: Mapping[str, Any], location: Iterable[str | int]) -> froz
 
 def _step(here: Mapping[str, Any], part: str | int) -> Mapping[str, Any]:
     inner = here.get("items") if isinstance(part, int) else here.get("properties", {}).get(part)
-    inner = here.get("additionalProperties", {}) if inner is None else inner
+    patterns = here.get("patternProperties") or {"": here.get("additionalProperties")}
+    inner = next(iter(patterns.values())) if inner is None else inner
     return inner if isinstance(inner, Mapping) else {}
 
 
