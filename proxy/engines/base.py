@@ -1,5 +1,6 @@
 """What the gateway must know about an inference engine; one file and one entry in ``proxy.engines.ENGINES`` each."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -32,21 +33,71 @@ class Discovered(NamedTuple):
     version: str | None = None
     cards: tuple[dict[str, object], ...] = ()
     """The raw entries of its ``/v1/models``, kept for the merged list."""
+    method: str | None = None
+    """The engine's own name for how it drafts: ``ngram``, ``eagle3``, ``EAGLE`` …"""
+    drafts_always: bool | None = None
+    """False for methods that draft only when they find a match (n-gram, suffix); None when it does not tell."""
+
+
+class Told(NamedTuple):
+    """What an engine's own pages say beyond the model list; None where they do not."""
+
+    speculative: bool | None = None
+    depth: int | None = None
+    method: str | None = None
+    max_requests: int | None = None
+    max_context_tokens: int | None = None
+    version: str | None = None
+
+
+Pages = Mapping[str, object]
+"""Path asked → its JSON answer; a path that did not answer with JSON is missing."""
 
 
 class Engine(Protocol):
     """One engine's habits."""
 
-    name: str
-    takes_usage: bool
-    """``stream_options.include_usage`` may be injected into streams."""
-    refuses: tuple[str, ...]
-    """Features a *speculating* backend of this engine refuses or mis-serves, as in ``Arrived.features``."""
-    one_event_per_step: bool
-    """A stream event carries what one step accepted (vLLM), not one token (llama.cpp)."""
+    @property
+    def name(self) -> str:
+        """Its name in configurations, journals and metrics."""
+
+    @property
+    def takes_usage(self) -> bool:
+        """``stream_options.include_usage`` may be injected into streams."""
+
+    @property
+    def refuses(self) -> tuple[str, ...]:
+        """Features a *speculating* backend of this engine refuses or mis-serves, as in ``Arrived.features``."""
+
+    @property
+    def one_event_per_step(self) -> bool:
+        """A stream event carries what one step accepted (vLLM), not one token (llama.cpp)."""
+
+    @property
+    def metrics_path(self) -> str:
+        """Where its Prometheus page is."""
+
+    @property
+    def prefix(self) -> str:
+        """What its metrics' names start with; empty when it has none of its own."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Values of ``owned_by`` in its model list."""
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Paths whose JSON ``tell`` wants to see."""
 
     def read_metrics(self, page: str) -> Scrape:
         """Never fails: what cannot be read is None."""
 
-    def refused_feature(self, status: int, body: bytes) -> str | None:
-        """The feature a 400 complains of because the lane speculates, else None."""
+    def refused_feature(self, status: int, body: bytes, asked: tuple[str, ...] = ()) -> str | None:
+        """The feature an answer refuses because the lane speculates, else None.
+
+        Engines name several features in one message; of those, one in ``asked`` (the request's own features) wins.
+        ``other`` when the refusal is of that kind and names nothing known.
+        """
+
+    def tell(self, pages: Pages, scrape: Scrape | None) -> Told:
+        """What its pages and its metrics (None: unreadable) say of it. Never fails."""
