@@ -10,6 +10,7 @@ from proxy.config_types import (
     Bytes,
     ConfiguredPath,
     Count,
+    EngineName,
     Name,
     Port,
     Seconds,
@@ -77,7 +78,7 @@ class Backend(Section):
     renames: dict[str, str] = Field(default_factory=dict)
     """Where this backend knows a model by another name: `{ "name here" = "name there" }`. For lanes that are twins
     in all but the name."""
-    engine: str | None = None
+    engine: EngineName | None = None
     """Kind of engine, for its metrics and its refusals; found out when missing."""
     depth: int | None = Field(default=None, ge=0)
     """Draft tokens per step, k; found out where the engine tells."""
@@ -156,14 +157,17 @@ class Timeouts(Section):
 class Watch(Section):
     """How often backends are looked at, beside the traffic itself."""
 
-    health_seconds: Seconds = 2.0
-    """Between two health checks (`/health`, never a prompt: a fixed one would poison n-gram drafters)."""
-    metrics_seconds: Seconds = 2.0
-    """Between two readings of a backend's `/metrics`."""
-    models_seconds: Seconds = 30.0
-    """Between two readings of a backend's `/v1/models`."""
-    timeout_seconds: Seconds = 5.0
-    """Patience with each of these."""
+    every_seconds: Seconds = 2.0
+    """Between two looks at a backend that is well: `/health` (never a prompt: a fixed one would poison n-gram drafters)
+    and its metrics page."""
+    patience_seconds: Seconds = 5.0
+    """For one answer; an engine deep in a long prefill answers late."""
+    discovery_seconds: Seconds = 10.0
+    """For all questions of finding out what a backend is."""
+    away_seconds: Seconds = 15.0
+    """Longest pause between two looks at a backend that is away; pauses double up to it."""
+    afresh_seconds: Seconds = 300.0
+    """After so long a backend is asked again what it is: adapters come and go while it runs."""
 
 
 class Keys(Section):

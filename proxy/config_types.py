@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
+from proxy.engines import ENGINES
+
 
 class Section(BaseModel):
     """A table of the file: read-only, no unknown keys, no silent conversions, documented by its attribute docstrings."""
@@ -53,12 +55,20 @@ def _unix_url(url: str) -> str:
     return f"unix:{path}"
 
 
+def known_engine(name: str) -> str:
+    """Raises ValueError for an engine that has no entry in ``ENGINES``."""
+    if name not in ENGINES:
+        raise ValueError(f"{name!r} is no engine known here ({', '.join(ENGINES)})")
+    return name
+
+
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 ConfiguredPath = Annotated[Path, AfterValidator(beside_the_file)]
 BackendUrl = Annotated[str, AfterValidator(backend_url)]
+EngineName = Annotated[str, AfterValidator(known_engine), Field(json_schema_extra={"enum": list(ENGINES)})]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,62}$")]
 """Names become metric labels, header values and journal fields, hence the plain alphabet and the length."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
