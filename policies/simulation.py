@@ -56,6 +56,12 @@ class Served(NamedTuple):
         """Seconds from arrival to the last token."""
         return self.ended_at - self.job.at
 
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Seconds per output token after the first; None for answers of one token."""
+        tokens = self.job.output_tokens - 1
+        return (self.ended_at - self.first_at) / tokens if tokens > 0 else None
+
 
 def simulate(
     jobs: Sequence[Job],

@@ -10,10 +10,13 @@ Drafters: chance per token and share of steps with drafts per kind of content. M
 the EAGLE-3 and prompt-lookup literature reports at depth 3; parameters chosen by us, no data set is copied.
 """
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from policies.simulation_server import Engine
-from policies.simulation_workload import Acceptance, Drafter
+from policies.simulation_workload import Acceptance, Asked, Drafter
+from proxy import profiles
 
 _READ, _COMPUTE, _GATHER = 0.80, 0.50, 0.60
 _LAUNCH_SECONDS = 0.0005
@@ -82,6 +85,8 @@ class Method(NamedTuple):
     """Kind of content → (chance that a draft token is accepted, spread of AL − 1 between requests, share of steps with
     drafts)."""
     origin: str
+    family: str
+    """Word that the ``method`` of a measured profile begins with."""
     always: bool = True
     """False: drafts only when it finds a match."""
 
@@ -90,21 +95,27 @@ _EAGLE = {"chat": (0.62, 0.25, 1.0), "code": (0.70, 0.25, 1.0), "summary": (0.64
 _NGRAM = {"chat": (0.85, 1.0, 0.15), "code": (0.88, 0.6, 0.42), "summary": (0.82, 0.5, 0.14), "math": (0.78, 0.5, 0.08)}
 
 METHODS: dict[str, Method] = {
-    "eagle-like": Method(3, 0.10, _EAGLE, "modelled: a one-layer draft head, always drafting"),
-    "ngram-like": Method(3, 0.01, _NGRAM, "modelled: prompt lookup, drafts only at a match", always=False),
-    "ngram-always": Method(3, 0.01, _NGRAM, "modelled: prompt lookup that fills every step with drafts"),
+    "eagle-like": Method(3, 0.10, _EAGLE, "modelled: a one-layer draft head, always drafting", "eagle"),
+    "ngram-like": Method(3, 0.01, _NGRAM, "modelled: prompt lookup, drafts only at a match", "ngram", always=False),
+    "ngram-always": Method(3, 0.01, _NGRAM, "modelled: prompt lookup that fills every step with drafts", "ngram"),
     "small-model": Method(
         5,
         0.18,
         {"chat": (0.70, 0.2, 1.0), "code": (0.80, 0.2, 1.0), "summary": (0.72, 0.2, 1.0), "math": (0.80, 0.15, 1.0)},
         "modelled: a draft model a tenth of the target's size",
+        "draft",
     ),
 }
 
 
-def drafter(name: str) -> Drafter:
-    """The drafter of a preset. Raises KeyError for an unknown name."""
+def drafter(name: str, profile: Path | None = None) -> Drafter:
+    """The drafter of a preset, with measured acceptance from ``profile`` where given.
+
+    Raises KeyError for an unknown name, ``ProfileError`` for a profile that does not fit.
+    """
     method = METHODS[name]
+    if profile is not None:
+        return Drafter(name, method.depth, profiles.read(profile, method.family, method.depth, method.always))
     kinds = {}
     for kind, (alpha, spread, hits) in method.chances.items():
         usual = Acceptance.of_chance(alpha, method.depth, spread, hits)
@@ -120,3 +131,13 @@ def plain(name: str, base: Hardware) -> Engine:
 def speculative(name: str, base: Hardware, method: Drafter, draft_share: float) -> Engine:
     """The same server with a drafter; ``draft_share`` is the cost of one draft token in units of F."""
     return plain(name, base)._replace(drafter=method, draft_seconds=draft_share * base.fixed_seconds)
+
+
+def capacity(base: Hardware, trace: Sequence[Asked], batch: int = 64) -> float:
+    """Requests per second that a plain server serves at a steady batch: the unit in which loads are stated."""
+    seconds = 0.0
+    for asked in trace:
+        cached = asked.input_tokens + asked.output_tokens / 2
+        step = base.fixed_seconds / batch + base.token_seconds + base.cache_seconds * cached
+        seconds += base.token_seconds * asked.input_tokens + asked.output_tokens * step
+    return len(trace) / seconds
