@@ -129,9 +129,9 @@ def _show(console: Console, path: Path, config: Config, asked: list[Asked], wron
 
 
 def _table(asked: list[Asked]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("Backend", "Lane", "Engine", "Models", "Context", "Speculates", "k", "Runs", "Metrics"):
-        table.add_column(heading, no_wrap=heading in ("Backend", "Lane"), overflow="fold")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("Backend", "Lane", "Engine", "Models", "Context", "Drafts", "k", "Runs", "Metrics"):
+        table.add_column(heading, no_wrap=heading not in ("Engine", "Models"), overflow="fold", min_width=len(heading))
     for backend, found, _ in asked:
         row = ("no answer",) if found is None else _row(found)
         table.add_row(escape(backend.name), backend.lane, *row)
