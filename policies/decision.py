@@ -1,11 +1,13 @@
 """What the judgement answers: a decision with its reason, or why there is none."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-SPECULATIVE = "speculative"
-PLAIN = "plain"
-DECODE_HEAVY = "decode-heavy"
-PROMPT_HEAVY = "prompt-heavy"
+SPECULATIVE: Final = "speculative"
+PLAIN: Final = "plain"
+DECODE_HEAVY: Final = "decode-heavy"
+PROMPT_HEAVY: Final = "prompt-heavy"
+NEVER: Final = 1e6
+"""A break-even ratio this high says that speculation pays at no output length; a number, so that it survives JSON."""
 
 
 class Decision(NamedTuple):

@@ -158,6 +158,10 @@ class Joined(NamedTuple):
     """Features this backend refuses or mis-serves."""
     drafts_always: bool = True
     """False for n-gram methods, which draft only when they find a match."""
+    one_event_per_step: bool = False
+    """Each content-bearing stream event carries what one engine step produced (vLLM), so events count steps."""
+    draining: bool = False
+    """It finishes what it has and gets nothing new."""
 
 
 class Left(NamedTuple):

@@ -1,0 +1,219 @@
+"""What is known of one backend: its load, its health, and what its answers taught."""
+
+from policies.acceptance import Counters, Yields
+from policies.breaker import Breaker
+from policies.decision import SPECULATIVE
+from policies.events import Joined, PeerLoad, Pulse, Scraped
+from policies.settings import PolicySettings
+from policies.speed import Speed
+
+
+class Peer:
+    """Another replica's share of a backend's load."""
+
+    __slots__ = ("in_flight", "prefilled", "sequence", "waiting_tokens")
+
+    def __init__(self, sequence: int, in_flight: int, waiting_tokens: float, prefilled: float) -> None:
+        self.sequence = sequence
+        self.in_flight = in_flight
+        self.waiting_tokens = waiting_tokens
+        self.prefilled = prefilled
+
+
+class Backend:
+    """One engine URL. Counts are of all replicas together unless they say ``own``."""
+
+    __slots__ = (
+        "base",
+        "base_per_step",
+        "breaker",
+        "busy_until",
+        "cache_trust",
+        "capacity",
+        "counters",
+        "crowd_integral",
+        "depth",
+        "drafts_always",
+        "draining",
+        "engine",
+        "finished_at",
+        "heard_at",
+        "in_flight",
+        "lane",
+        "longest_gap",
+        "max_context_tokens",
+        "max_requests",
+        "models",
+        "name",
+        "one_event_per_step",
+        "own_in_flight",
+        "own_prefilled",
+        "own_waiting_tokens",
+        "peers",
+        "per_step",
+        "prefill",
+        "prefilled",
+        "refuses",
+        "request_seconds",
+        "slope",
+        "speculative",
+        "speed",
+        "stalled",
+        "touched_at",
+        "waiting",
+        "waiting_tokens",
+        "warm",
+        "width",
+        "without_first",
+        "yields",
+    )
+
+    def __init__(self, joined: Joined, settings: PolicySettings) -> None:
+        self.name = joined.backend
+        self.breaker = Breaker(settings.breaker)
+        self.in_flight = self.own_in_flight = self.without_first = 0
+        self.waiting_tokens = self.own_waiting_tokens = 0.0
+        """Uncached prompt tokens of requests without a first token (p)."""
+        self.prefilled = self.own_prefilled = 0.0
+        """Uncached prompt tokens prefilled so far (Q)."""
+        self.crowd_integral = 0.0
+        """∫ in_flight dt (I)."""
+        self.touched_at = joined.at
+        self.peers: dict[str, Peer] = {}
+        self.stalled = False
+        self.busy_until = 0.0
+        self.heard_at = joined.at
+        self.longest_gap = 0.0
+        self.finished_at = joined.at
+        self.request_seconds = 0.0
+        """Decayed mean duration of a request; 0 before the first."""
+        self.waiting = 0
+        """Queue the engine reported last."""
+        self.cache_trust = 0.8
+        """Cached prompt tokens reported ÷ expected by the prefix memory."""
+        self.counters = Counters()
+        self.speed = Speed()
+        self.describe(joined)
+        self.yields = Yields(self.speculative, self.depth)
+        self.settle(settings.cold_requests)
+
+    def settle(self, cold_requests: int) -> None:
+        """Copy what the learners say to where the decision reads it (a slot costs a third of a chain of lookups)."""
+        speed, yields = self.speed, self.yields
+        self.prefill, self.base, self.slope = speed.prefill, speed.base, speed.slope
+        self.per_step, self.base_per_step = yields.per_step, yields.base
+        self.width = 1.0 + yields.drafted if self.speculative else 1.0
+        self.warm = speed.completions >= cold_requests
+
+    def describe(self, joined: Joined) -> None:
+        """Take over what configuration and discovery say; what was learnt stays."""
+        self.lane = joined.lane
+        self.speculative = joined.lane == SPECULATIVE
+        self.models = joined.models
+        self.engine = joined.engine
+        self.depth = joined.depth
+        self.max_context_tokens = joined.max_context_tokens
+        self.max_requests = joined.max_requests
+        self.refuses = frozenset(joined.refuses)
+        self.drafts_always = joined.drafts_always
+        self.one_event_per_step = joined.one_event_per_step
+        self.draining = joined.draining
+        self.capacity = joined.max_requests or 0
+
+    def touch(self, now: float) -> None:
+        """Bring the integral of requests in flight up to ``now``; call before every change of the count."""
+        passed = now - self.touched_at
+        if passed > 0.0:
+            self.crowd_integral += self.in_flight * passed
+            self.touched_at = now
+
+    def take(self, now: float, tokens: float) -> None:
+        """A request of ours was sent here, with this many uncached prompt tokens."""
+        self.touch(now)
+        if self.own_in_flight == 0:
+            self.heard_at = now
+        self.in_flight += 1
+        self.own_in_flight += 1
+        self.without_first += 1
+        self.waiting_tokens += tokens
+        self.own_waiting_tokens += tokens
+
+    def prefill_done(self, tokens: float) -> None:
+        """A request of ours has its first token."""
+        self.without_first -= 1
+        self.waiting_tokens -= tokens
+        self.own_waiting_tokens -= tokens
+        self.prefilled += tokens
+        self.own_prefilled += tokens
+        self._settle_waiting()
+
+    def drop(self, now: float, tokens: float, waiting: bool) -> None:
+        """A request of ours is gone from here."""
+        self.touch(now)
+        self.in_flight -= 1
+        self.own_in_flight -= 1
+        if waiting:
+            self.without_first -= 1
+            self.waiting_tokens -= tokens
+            self.own_waiting_tokens -= tokens
+            self._settle_waiting()
+
+    def _settle_waiting(self) -> None:
+        """Sums of floats do not return to zero by themselves."""
+        if self.without_first == 0:
+            self.own_waiting_tokens = 0.0
+            self.waiting_tokens = sum(peer.waiting_tokens for peer in self.peers.values())
+
+    def hear_peer(self, told: PeerLoad) -> None:
+        """Replace a replica's share; late and duplicated news change nothing."""
+        peer = self.peers.get(told.replica)
+        if peer is not None and told.sequence <= peer.sequence:
+            return
+        self.touch(told.at)
+        if peer is None:
+            peer = self.peers[told.replica] = Peer(told.sequence, 0, 0.0, told.prefilled_tokens)
+        self.prefilled += max(0.0, told.prefilled_tokens - peer.prefilled)
+        peer.sequence, peer.prefilled = told.sequence, told.prefilled_tokens
+        peer.in_flight, peer.waiting_tokens = max(0, told.in_flight), max(0.0, told.waiting_prompt_tokens)
+        self.sum_peers()
+
+    def lose_peer(self, replica: str, at: float) -> None:
+        """A replica is gone: so is its load."""
+        self.touch(at)
+        if self.peers.pop(replica, None) is not None:
+            self.sum_peers()
+
+    def sum_peers(self) -> None:
+        """Add up own and foreign load."""
+        self.in_flight = self.own_in_flight + sum(peer.in_flight for peer in self.peers.values())
+        self.waiting_tokens = self.own_waiting_tokens + sum(peer.waiting_tokens for peer in self.peers.values())
+
+    def hear_pulse(self, pulse: Pulse, settings: PolicySettings) -> bool:
+        """Judge by the last bytes whether the backend hangs; True when that changed.
+
+        Nothing streams during a prefill, so silence is measured against the expected prefill too.
+        """
+        rules = settings.stall
+        self.heard_at = max(self.heard_at, pulse.heard_at)
+        self.longest_gap = max(self.longest_gap * rules.gap_decay, min(pulse.longest_gap_seconds, 60.0))
+        patience = max(rules.quiet_seconds, rules.gap_factor * self.longest_gap)
+        if self.without_first:
+            prefill = self.speed.start + self.speed.prefill * self.waiting_tokens
+            patience = max(patience, rules.first_token_factor * prefill)
+        before = self.stalled
+        self.stalled = self.own_in_flight > 0 and pulse.at - self.heard_at > patience
+        return self.stalled != before
+
+    def hear_scrape(self, scraped: Scraped) -> None:
+        """Take over the engine's own figures."""
+        self.waiting = scraped.waiting or 0
+        running = scraped.running or 0
+        if not self.max_requests and running and (self.waiting or running > self.capacity > 0):
+            self.capacity = running
+        news = self.counters.learn(scraped)
+        if news is not None:
+            self.yields.learn_counters(*news)
+
+    def serves(self, model: str) -> bool:
+        """An empty list of models means that it is not known which it serves."""
+        return not self.models or model in self.models

@@ -1,0 +1,201 @@
+"""How long an answer will be, without a model.
+
+Intent: requests of one application are alike, so its history is the predictor: per key a decayed log-histogram (1/3
+octave), keys from special to general, the first with enough samples speaks, by its median (the mean was no better).
+Reads: ``Arrived``, ``Lesson``. Settings: ``predictor``.
+When it is wrong: an application that mixes tasks; the first answers after a change. ``report`` says how often it was
+asked, how far it came down to general keys, and how wrong it was: a predictor nobody checks is a guess.
+
+Cancelled answers and those cut off by their cap are censored: they had *at least* that many tokens. Their weight is
+spread over the longer answers of the same key (Efron 1967, "redistribution to the right").
+Drift: two-sided Page–Hinkley on log2(actual ÷ median) per key; when it fires the key keeps a weight of 2.
+"""
+
+from collections import OrderedDict
+from math import log2
+from typing import NamedTuple
+
+from policies.change import PageHinkley
+from policies.events import Arrived
+from policies.lesson import Lesson
+from policies.settings import PredictorSettings
+from policies.workload import LEVELS, SPECIAL, length_keys, size_bin
+
+BINS = 48
+_FORGET_REPORT = 0.995
+_RENORM = 1e12
+
+
+class Prediction(NamedTuple):
+    """Output tokens and where the figure comes from."""
+
+    tokens: float
+    level: int
+    """Index into ``workload.LEVELS``; -1: default or the client's own word."""
+    source: str
+
+
+class Report(NamedTuple):
+    """How good the predictions were, decayed over about 200 requests."""
+
+    requests: int
+    coverage: float | None
+    """Share answered from the application's own history."""
+    within_2x: float | None
+    """Share within a factor of two of the real output."""
+    median_within_2x: float | None
+    """What a global median would have reached: the predictor must not be worse."""
+    error_log2: float | None
+    """Mean |log2(real ÷ predicted)|."""
+
+
+def bin_of(tokens: float) -> int:
+    """Third-octave bin."""
+    return min(BINS - 1, int(3.0 * log2(tokens))) if tokens > 1.0 else 0
+
+
+class Histogram:
+    """Decayed weights per bin. Instead of decaying all bins, each new answer weighs more (and all are rescaled rarely)."""
+
+    __slots__ = ("bins", "capped", "change", "median", "samples", "total", "unit")
+
+    def __init__(self) -> None:
+        self.bins: dict[int, float] = {}
+        self.unit = 1.0
+        self.total = 0.0
+        self.capped = 0.0
+        self.samples = 0.0
+        """Effective answers: total ÷ weight of the newest."""
+        self.median = 1.0
+        self.change = PageHinkley()
+
+    def add(self, tokens: float, censored: bool, capped: bool, decay: float) -> None:
+        """Count one answer."""
+        if self.samples >= 8.0 and not censored and self.change.feed(log2(max(tokens, 1.0) / self.median)):
+            self._shrink(2.0)
+        self.unit /= decay
+        if self.unit > _RENORM:
+            self._scale(1.0 / self.unit)
+            self.unit = 1.0
+        if censored:
+            self._spread(bin_of(tokens))
+        else:
+            place = bin_of(tokens)
+            self.bins[place] = self.bins.get(place, 0.0) + self.unit
+        self.total += self.unit
+        if capped:
+            self.capped += self.unit
+        self.samples = self.total / self.unit
+        self.median = self._quantile(0.5)
+
+    def _spread(self, place: int) -> None:
+        longer = [bin_ for bin_ in self.bins if bin_ > place]
+        mass = sum(self.bins[bin_] for bin_ in longer)
+        if mass <= 0.0:
+            above = min(BINS - 1, place + 1)
+            self.bins[above] = self.bins.get(above, 0.0) + self.unit
+            return
+        for bin_ in longer:
+            self.bins[bin_] += self.unit * self.bins[bin_] / mass
+
+    def _scale(self, factor: float) -> None:
+        self.bins = {bin_: weight * factor for bin_, weight in self.bins.items() if weight * factor > 1e-6}
+        self.total = sum(self.bins.values())
+        self.capped *= factor
+
+    def _shrink(self, samples: float) -> None:
+        self._scale(min(1.0, samples * self.unit / self.total))
+        self.change = PageHinkley()
+
+    def _quantile(self, share: float) -> float:
+        goal, mass = share * sum(self.bins.values()), 0.0
+        for place in sorted(self.bins):
+            weight = self.bins[place]
+            if mass + weight >= goal:
+                return float(2.0 ** ((place + (goal - mass) / weight) / 3.0))
+            mass += weight
+        return 1.0
+
+
+class Lengths:
+    """Histories of all keys, and the report on their predictions."""
+
+    __slots__ = ("_capped", "_global", "_hits", "_level", "_wrong", "histograms", "requests", "settings", "weight")
+
+    def __init__(self, settings: PredictorSettings) -> None:
+        self.settings = settings
+        self.histograms: OrderedDict[tuple[object, ...], Histogram] = OrderedDict()
+        self.requests = 0
+        self.weight = self._level = self._hits = self._global = self._wrong = 0.0
+
+    def predict(self, arrived: Arrived, input_tokens: float) -> Prediction:
+        """Output tokens to expect, all ``n`` answers together."""
+        if arrived.expected_output_tokens:
+            return Prediction(_cap(float(arrived.expected_output_tokens), arrived.cap), -1, "client")
+        keys = length_keys(
+            arrived.app,
+            arrived.model,
+            arrived.system,
+            arrived.features,
+            arrived.temperature is None or arrived.temperature > 0.0,
+            size_bin(input_tokens),
+        )
+        enough, histograms = self.settings.min_samples, self.histograms
+        for level, key in enumerate(keys):
+            history = histograms.get(key)
+            if history is not None and history.samples >= enough:
+                return self._say(history, level, arrived)
+        return Prediction(_cap(self.settings.default_output_tokens, arrived.cap) * arrived.n, -1, "default")
+
+    @staticmethod
+    def _say(history: Histogram, level: int, arrived: Arrived) -> Prediction:
+        cap = arrived.cap
+        if cap is not None and history.capped > 0.5 * history.total:
+            return Prediction(float(cap) * arrived.n, level, LEVELS[level] + " (ends at its cap)")
+        return Prediction(_cap(history.median, cap) * arrived.n, level, LEVELS[level])
+
+    def learn(self, lesson: Lesson) -> None:
+        """Fold in a finished or cancelled answer."""
+        if not lesson.output_tokens or lesson.output_tokens < 1:
+            return
+        tokens = lesson.output_tokens / max(1, lesson.parallel)
+        if not lesson.censored:
+            self._judge(lesson, tokens)
+        features = tuple(lesson.features.split(",")) if lesson.features else ()
+        size = size_bin(lesson.expected_input_tokens)
+        decay = self.settings.decay
+        for key in length_keys(lesson.app, lesson.model, lesson.system, features, lesson.sampled, size):
+            history = self.histograms.get(key)
+            if history is None:
+                history = self.histograms[key] = Histogram()
+            else:
+                self.histograms.move_to_end(key)
+            history.add(tokens, lesson.censored, lesson.hit_cap, decay)
+        while len(self.histograms) > self.settings.max_keys:
+            self.histograms.popitem(last=False)
+
+    def _judge(self, lesson: Lesson, tokens: float) -> None:
+        keep = _FORGET_REPORT
+        self.requests += 1
+        self.weight = keep * self.weight + 1.0
+        predicted = lesson.predicted_tokens / max(1, lesson.parallel)
+        error = abs(log2(tokens / max(predicted, 1.0)))
+        self._level = keep * self._level + (0 <= lesson.predicted_level < SPECIAL)
+        self._hits = keep * self._hits + (error <= 1.0)
+        self._wrong = keep * self._wrong + error
+        overall = self.histograms.get(())
+        median = _cap(overall.median if overall is not None else self.settings.default_output_tokens, lesson.cap)
+        self._global = keep * self._global + (abs(log2(tokens / max(median, 1.0))) <= 1.0)
+
+    def report(self) -> Report:
+        """Coverage and error so far."""
+        if self.requests == 0:
+            return Report(0, None, None, None, None)
+        weight = self.weight
+        return Report(
+            self.requests, self._level / weight, self._hits / weight, self._global / weight, self._wrong / weight
+        )
+
+
+def _cap(tokens: float, cap: int | None) -> float:
+    return tokens if cap is None or tokens < cap else float(max(1, cap))

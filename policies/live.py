@@ -1,0 +1,189 @@
+"""One request while it is under way: what is expected of it, and what has been measured so far."""
+
+from policies.backend import Backend
+from policies.events import Arrived, Cancelled, Finished
+from policies.lesson import Lesson
+from policies.workload import REPEATED, gain_class
+
+
+class Live:
+    """Made at arrival, dropped at the end. Times are those of events."""
+
+    __slots__ = (
+        "arrived",
+        "averse",
+        "backend",
+        "cached",
+        "charge",
+        "crowd_at",
+        "dispatched_at",
+        "expected_cached",
+        "first_at",
+        "gain_class",
+        "home",
+        "input_tokens",
+        "output_level",
+        "output_source",
+        "output_tokens",
+        "prefill_load",
+        "prefilled_at",
+        "presumed",
+        "probe_lane",
+        "repeated",
+        "trial",
+    )
+
+    def __init__(self, arrived: Arrived) -> None:
+        self.arrived = arrived
+        self.input_tokens = 1.0
+        self.output_tokens = 1.0
+        self.output_level = -1
+        self.output_source = ""
+        self.gain_class = ""
+        self.repeated = False
+        self.averse = False
+        """Speculation is known not to pay for this class."""
+        self.probe_lane: str | None = None
+        self.cached: dict[str, float] | None = None
+        """Prompt tokens each backend is expected to have cached; None: nothing known of any."""
+        self.home: str | None = None
+        """Where the longest known prefix was served last."""
+        self.backend: Backend | None = None
+        self.dispatched_at = arrived.at
+        self.charge = 0.0
+        """Uncached prompt tokens counted on the backend."""
+        self.expected_cached = 0.0
+        self.prefill_load = 0.0
+        self.first_at: float | None = None
+        self.presumed = False
+        """The first token was not seen but presumed (answers that do not stream)."""
+        self.crowd_at = 0.0
+        self.prefilled_at = 0.0
+        self.trial = False
+        """Sent through a half-open breaker."""
+
+    def uncached(self, backend: str) -> float:
+        """Prompt tokens this backend would have to prefill; at least 1."""
+        if self.cached is None:
+            return self.input_tokens
+        left = self.input_tokens - self.cached.get(backend, 0.0)
+        return left if left > 1.0 else 1.0
+
+
+def lesson(live: Live, backend: Backend, ended: Finished | Cancelled) -> Lesson:
+    """What the end of a request teaches. A cancelled one teaches its length only, and that as a lower bound."""
+    arrived = live.arrived
+    copied = isinstance(ended, Finished) and ended.output_repeats and not live.repeated
+    return Lesson(
+        backend=backend.name,
+        lane=backend.lane,
+        model=arrived.model,
+        app=arrived.app,
+        gain_class=gain_class(arrived, True) if copied else live.gain_class,
+        system=arrived.system,
+        features=",".join(arrived.features),
+        content=arrived.content,
+        sampled=arrived.temperature is None or arrived.temperature > 0.0,
+        repeated=live.repeated or copied,
+        prompt_bytes=arrived.prompt_bytes,
+        media=arrived.media,
+        expected_input_tokens=live.input_tokens,
+        expected_cached_tokens=live.expected_cached,
+        cap=arrived.cap,
+        predicted_tokens=live.output_tokens,
+        predicted_level=live.output_level,
+        prefill_load=live.prefill_load,
+        parallel=max(1, arrived.n),
+        prefix=arrived.prefixes[-1][0] if arrived.prefixes else 0,
+        prefix_bytes=arrived.prefixes[-1][1] if arrived.prefixes else 0,
+        **(_finished(live, backend, ended) if isinstance(ended, Finished) else _cancelled(ended)),  # type: ignore[arg-type]  # one dict for fields of several types
+    )
+
+
+def _cancelled(ended: Cancelled) -> dict[str, object]:
+    return _ending(output_tokens=ended.completion_tokens or ended.events or None, censored=True)
+
+
+def _ending(**known: object) -> dict[str, object]:
+    """Fields that only the end tells, as "not known" unless given."""
+    nothing: dict[str, object] = {
+        "prompt_tokens": None,
+        "cached_tokens": None,
+        "output_tokens": None,
+        "censored": False,
+        "hit_cap": False,
+        "drafts": None,
+        "draft_tokens": None,
+        "accepted_tokens": None,
+        "first_accepted": None,
+        "steps": None,
+        "ttft_seconds": None,
+        "decode_seconds": None,
+        "crowd": 1.0,
+        "prefilled": 0.0,
+        "streamed": False,
+    }
+    return nothing | known
+
+
+def _finished(live: Live, backend: Backend, ended: Finished) -> dict[str, object]:
+    tokens = _tokens(backend, ended)
+    capped = ended.finish_reason in ("length", "max_tokens", "max_output_tokens")
+    return _ending(
+        prompt_tokens=ended.prompt_tokens,
+        cached_tokens=ended.cached_tokens,
+        output_tokens=tokens,
+        censored=capped,
+        hit_cap=capped,
+        drafts=ended.steps,
+        draft_tokens=ended.draft_tokens,
+        accepted_tokens=ended.accepted_tokens,
+        first_accepted=ended.accepted_per_position[0] if ended.accepted_per_position else None,
+        steps=_steps(live, backend, ended, tokens),
+        status=ended.status,
+    ) | _times(live, backend, ended.at)
+
+
+def _tokens(backend: Backend, ended: Finished) -> int | None:
+    if ended.completion_tokens is not None:
+        return ended.completion_tokens
+    return ended.events if ended.events and not backend.one_event_per_step else None
+
+
+def _steps(live: Live, backend: Backend, ended: Finished, tokens: int | None) -> float | None:
+    """Engine steps of the decode. Every step yields one token plus those accepted, whatever the drafter does."""
+    if not backend.speculative or tokens is None or live.arrived.n > 1:
+        return None
+    if ended.accepted_tokens is not None:
+        return max(1.0, tokens - 1.0 - ended.accepted_tokens)
+    if ended.steps:
+        return float(ended.steps)
+    if backend.one_event_per_step and ended.events > 1:
+        return min(tokens - 1.0, ended.events - 1.0) if tokens > 1 else None
+    return None
+
+
+def _times(live: Live, backend: Backend, at: float) -> dict[str, object]:
+    """Decode time, crowd and foreign prefill. What did not stream gets its expected time to first token deducted."""
+    if live.arrived.n > 1:
+        return {}
+    duration = at - live.dispatched_at
+    streamed = live.first_at is not None and not live.presumed
+    if live.first_at is not None:
+        first = live.first_at if streamed else min(live.first_at, live.dispatched_at + 0.5 * duration)
+    else:
+        first = live.dispatched_at + min(0.5 * duration, backend.speed.start + backend.prefill * live.prefill_load)
+    seconds = at - first
+    if seconds <= 0.0:
+        return {}
+    span = seconds if streamed else max(seconds, at - (live.first_at or live.dispatched_at))
+    return {
+        "ttft_seconds": first - live.dispatched_at if streamed else None,
+        "decode_seconds": seconds,
+        "crowd": max(1.0, (backend.crowd_integral - live.crowd_at) / span),
+        "prefilled": max(0.0, backend.prefilled - live.prefilled_at),
+        "streamed": streamed,
+    }
+
+
+__all__ = ["REPEATED", "Live", "lesson"]

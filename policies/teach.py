@@ -1,0 +1,63 @@
+"""One lesson, handed to every learner it concerns.
+
+*Ignore must not teach*: a cancelled request says something about lengths and nothing about speed; an answer of several
+parallel choices says nothing about step times; a repeated prompt says nothing about classes other than its own.
+"""
+
+from typing import TYPE_CHECKING
+
+from policies.lesson import Lesson, seconds_per_token
+
+if TYPE_CHECKING:
+    from policies.backend import Backend
+    from policies.fleet import Fleet
+
+
+def teach(fleet: "Fleet", lesson: Lesson, at: float) -> None:
+    """Fold one lesson in, whichever replica it comes from."""
+    fleet.lengths.learn(lesson)
+    fleet.inputs.learn(lesson)
+    backend = fleet.backends.get(lesson.backend)
+    if lesson.decode_seconds is None and lesson.ttft_seconds is None and lesson.censored and not lesson.hit_cap:
+        return
+    fleet.applications.learn(lesson)
+    if backend is not None and backend.lane == lesson.lane:
+        _teach_backend(fleet, backend, lesson, at)
+
+
+def _teach_backend(fleet: "Fleet", backend: "Backend", lesson: Lesson, at: float) -> None:
+    _teach_cache(backend, lesson)
+    yields = backend.yields
+    yields.learn(lesson)
+    if lesson.decode_seconds is not None:
+        ratio = backend.speed.learn(lesson, yields.steps(lesson))
+        blind = backend.speculative and lesson.steps is None and not yields.overall.weight
+        if ratio is not None and blind:
+            yields.learn_factor(lesson.gain_class, ratio)
+        _teach_gain(fleet, backend, lesson, at)
+    backend.settle(fleet.settings.cold_requests)
+
+
+def _teach_cache(backend: "Backend", lesson: Lesson) -> None:
+    if lesson.cached_tokens is None or lesson.expected_cached_tokens < 64.0:
+        return
+    claimed = lesson.expected_cached_tokens / max(backend.cache_trust, 0.05)
+    backend.cache_trust += 0.1 * (min(1.0, lesson.cached_tokens / claimed) - backend.cache_trust)
+    backend.cache_trust = max(0.05, backend.cache_trust)
+
+
+def _teach_gain(fleet: "Fleet", backend: "Backend", lesson: Lesson, at: float) -> None:
+    """Bring the token time to the common load before comparing lanes: a crowded lane is not a slow one."""
+    pace = seconds_per_token(lesson)
+    if (
+        pace is None
+        or pace <= 0.0
+        or (not lesson.streamed and lesson.output_tokens is not None and lesson.output_tokens < 8)
+    ):
+        return
+    verdicts = fleet.verdicts
+    verdicts.crowd += 0.02 * (lesson.crowd - verdicts.crowd)
+    speed = backend.speed
+    alike = speed.step_seconds(verdicts.crowd) / speed.step_seconds(lesson.crowd)
+    if verdicts.learn(lesson.gain_class, lesson.lane, pace * alike, at):
+        backend.yields.forget(lesson.gain_class)

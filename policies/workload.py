@@ -1,0 +1,71 @@
+"""What kind of request this is: names for its class, and keys under which its like is remembered.
+
+Intent: everything learnt is learnt per key, so the keys decide what can be known. Per-application history predicts the
+output length within a factor of two for about 79 % of requests, a global median for 20 %; the prompt itself adds little.
+Reads: ``Arrived`` only. Settings: none.
+When it is wrong: an application that mixes unlike tasks under one name and one system prompt is one key, hence one
+average. Give each task its own API key or ``x-draftlane-app``.
+"""
+
+from math import log2
+
+from policies.decision import DECODE_HEAVY, PROMPT_HEAVY
+from policies.events import Arrived
+
+REPEATED = "repeated"
+"""Band of requests whose very prompt was seen before: legitimate traffic that must not teach other classes."""
+
+
+def temperature_band(temperature: float | None) -> str:
+    """``greedy``, ``low`` (≤ 0.5), ``mid`` (≤ 1), ``high`` or ``default`` (the client did not say)."""
+    if temperature is None:
+        return "default"
+    if temperature <= 0.0:
+        return "greedy"
+    if temperature <= 0.5:
+        return "low"
+    return "mid" if temperature <= 1.0 else "high"
+
+
+def gain_class(arrived: Arrived, repeated: bool) -> str:
+    """The class a verdict is given for: ``model|application|content|temperature band``."""
+    band = REPEATED if repeated else temperature_band(arrived.temperature)
+    return f"{arrived.model}|{arrived.app}|{arrived.content}|{band}"
+
+
+def size_bin(tokens: float) -> int:
+    """Half-octave of a token count: 0 for one token, +2 per doubling."""
+    return int(2.0 * log2(tokens)) if tokens > 1.0 else 0
+
+
+def length_keys(
+    app: str, model: str, system: int, features: tuple[str, ...], sampled: bool, size: int
+) -> tuple[tuple[object, ...], ...]:
+    """Keys of output-length histories, most special first; the names of the levels are ``LEVELS``."""
+    return (
+        (app, model, system, features, sampled, size),
+        (app, model, system, features, sampled),
+        (app, model, None, None, None, size),
+        (app, model),
+        (None, model, size),
+        (None, model),
+        (),
+    )
+
+
+LEVELS = (
+    "app+model+system+features+size",
+    "app+model+system+features",
+    "app+model+size",
+    "app+model",
+    "model+size",
+    "model",
+    "global",
+)
+SPECIAL = 4
+"""The first this many levels belong to one application; an answer from them counts as covered."""
+
+
+def workload(ratio: float, break_even: float) -> str:
+    """``decode-heavy`` when a request has more output per uncached input token than the break-even ratio."""
+    return DECODE_HEAVY if ratio > break_even else PROMPT_HEAVY
