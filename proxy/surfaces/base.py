@@ -47,6 +47,8 @@ class Facts(NamedTuple):
     output_repeats: bool = False
     error: str | None = None
     """An error event inside the stream, or an error object as the answer."""
+    largest_event_tokens: int | None = None
+    """Most tokens one event carried, where every event tells usage; above k + 1 the engine merged steps."""
 
 
 class Meter(Protocol):

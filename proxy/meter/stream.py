@@ -1,0 +1,208 @@
+"""Reads an answer as it passes: server-sent events, one JSON document, or something else.
+
+Hot path of the product: an ordinary event differs from the one before in its text only, so a learnt
+template is compared (no JSON, no copy) and everything else takes the long way. What the body is gets
+decided by its first byte, because engines answer streams with JSON and the other way round.
+"""
+
+from proxy.meter import blocks
+from proxy.meter.reader import Reader, Seen
+from proxy.meter.template import NEVER, Template, count_fitting, learn
+from proxy.surfaces.base import Facts
+
+_WHITE = b"\xef\xbb\xbf \t\r\n"
+_FIELD_STARTS = b":deir"  # a comment, or data, event, id, retry
+_LARGEST_READ = 8 << 20  # bytes of one event or document that are kept to be read
+_LARGEST_USAGE_EVENT = 64 << 10
+_TRIES, _RETRY_EVERY = 8, 64  # events; logprobs, token ids or usage on every event leave nothing to learn
+
+_UNDECIDED, _STREAM, _DOCUMENT, _OPAQUE = range(4)
+
+
+class StreamMeter:
+    """A meter for identity-coded bodies; see ``proxy.surfaces.base.Meter``."""
+
+    __slots__ = (
+        "_after",
+        "_after_size",
+        "_before",
+        "_before_size",
+        "_event_stream",
+        "_form",
+        "_learnt_at",
+        "_marks",
+        "_oversize",
+        "_partial",
+        "_reader",
+        "_sent",
+        "_strip",
+        "_swallow",
+        "_template",
+        "_unused",
+        "events",
+        "first_token_at",
+    )
+
+    def __init__(self, reader: Reader, event_stream: bool, strip_usage: bool) -> None:
+        self.first_token_at: float | None = None
+        self.events = 0
+        self._reader = reader
+        self._event_stream = event_stream
+        self._strip = strip_usage
+        self._marks = tuple(b'"' + key + b'"' for key in reader.text_keys)
+        self._form = _UNDECIDED
+        self._partial = bytearray()
+        self._sent = 0  # bytes of the partial block that the client has already
+        self._oversize = False
+        self._swallow = False  # the dropped block ended in CR: an LF that follows belongs to it
+        self._template = NEVER
+        self._learnt_at = 0  # events when the template was learnt
+        self._unused = 0  # templates in a row that fitted nothing
+        self._arm(NEVER)
+
+    def _arm(self, template: Template) -> None:
+        self._before, self._after = template.before, template.after
+        self._before_size, self._after_size = len(template.before), len(template.after)
+
+    def feed(self, data: bytes, at: float) -> bytes:
+        """See ``Meter``."""
+        if data.startswith(self._before) and data.endswith(self._after):
+            end = len(data) - self._after_size
+            if end > self._before_size and data.find(b'"', self._before_size, end) < 0:
+                self.events += 1
+                return data
+            if several := count_fitting(self._template, data):
+                self.events += several
+                return data
+        if self._form == _STREAM:
+            return self._read_stream(data, at)
+        return self._read_start(data, at)
+
+    def end(self, at: float) -> bytes:
+        """See ``Meter``."""
+        if self._form == _DOCUMENT:
+            if not self._oversize:
+                self._reader.document(bytes(self._partial))
+            self._partial = bytearray()
+            return b""
+        if self._form != _STREAM or not self._partial:
+            return b""
+        block, sent = bytes(self._partial), self._sent
+        self._partial, self._sent = bytearray(), 0
+        usage_only = self._read_block(block, at)
+        if usage_only:
+            return blocks.comments(block)
+        return block[sent:]
+
+    def facts(self) -> Facts:
+        """See ``Meter``."""
+        return self._reader.tally.facts(self.events)
+
+    def _read_start(self, data: bytes, at: float) -> bytes:
+        if self._form == _UNDECIDED:
+            body = data.lstrip(_WHITE)
+            if not body:
+                return data
+            self._form = self._form_of(body[0])
+            if self._form == _STREAM:
+                white = data[: len(data) - len(body)]
+                return white + self._read_stream(body, at) if white else self._read_stream(data, at)
+        if self._form == _DOCUMENT and not self._oversize:
+            self._partial += data
+            self._oversize = len(self._partial) > _LARGEST_READ
+            if self._oversize:
+                self._partial = bytearray()
+        return data
+
+    def _form_of(self, first: int) -> int:
+        if first in b"{[":
+            return _DOCUMENT
+        return _STREAM if self._event_stream or first in _FIELD_STARTS else _OPAQUE
+
+    def _read_stream(self, data: bytes, at: float) -> bytes:
+        if self._swallow:
+            self._swallow = False
+            data = data.removeprefix(b"\n")
+        if self._partial:
+            seam = bytes(self._partial[-3:]) + data
+            if blocks.block_end(seam, 0) < 0:
+                return self._grow(data)
+            buffer, sent = bytes(self._partial) + data, self._sent
+        else:
+            buffer, sent = data, 0
+        start, kept, cut = self._read_blocks(buffer, sent, at)
+        rest = self._keep_partial(buffer, start)
+        if not kept and not cut and not sent:
+            return buffer if rest == len(buffer) else buffer[:rest]
+        return b"".join(kept) + buffer[max(cut, sent) : rest]
+
+    def _read_blocks(self, buffer: bytes, sent: int, at: float) -> tuple[int, list[bytes], int]:
+        """Reads the complete blocks: (where the rest begins, pieces to send, from where on all is to be sent)."""
+        block_end = blocks.block_end if b"\r" in buffer else blocks.block_end_lf
+        kept: list[bytes] = []
+        start, cut = 0, 0
+        while (end := block_end(buffer, start)) >= 0:
+            if self._oversize:
+                self._oversize = False
+                self._count(at)
+            elif self._read_block(block := buffer[(start := blocks.ignored_until(buffer, start)) : end], at):
+                kept += (buffer[max(cut, sent) : start], blocks.comments(block))
+                cut = end
+                self._swallow = end == len(buffer) and block.endswith(b"\r")
+            start = end
+        return start, kept, cut
+
+    def _keep_partial(self, buffer: bytes, start: int) -> int:
+        """Keeps what is no complete block yet; returns up to where the client may have the buffer now."""
+        start = blocks.ignored_until(buffer, start) if start < len(buffer) else start
+        rest = buffer[start:]
+        hold = bool(rest) and self._may_be_usage(rest)
+        self._partial = bytearray(rest)
+        self._sent = 0 if hold else len(rest)
+        self._arm(NEVER if rest or self._swallow else self._template)
+        return start if hold else len(buffer)
+
+    def _grow(self, data: bytes) -> bytes:
+        """The block goes on; holds it back while it may be a usage event."""
+        self._partial += data
+        held = self._sent < len(self._partial) - len(data)
+        if held and self._may_be_usage(self._partial):
+            return b""
+        out = bytes(self._partial[self._sent :]) if held else data
+        if len(self._partial) > _LARGEST_READ:
+            self._oversize = True
+            self._partial = self._partial[-3:]
+        self._sent = len(self._partial)
+        return out
+
+    def _may_be_usage(self, part: bytes | bytearray) -> bool:
+        return self._strip and len(part) <= _LARGEST_USAGE_EVENT and not blocks.cannot_be_usage_event(part)
+
+    def _read_block(self, block: bytes, at: float) -> bool:
+        """Reads one block in full; True when it is the usage event to be taken out."""
+        if count_fitting(self._template, block):
+            self.events += 1
+            return False
+        if len(block) > _LARGEST_READ:
+            self._count(at)
+            return False
+        payload = blocks.data_of(block)
+        if not payload:
+            return False
+        seen: Seen = self._reader.event(payload)
+        if seen.content:
+            self._count(at)
+            self._learn(block)
+        return seen.usage_only and self._may_be_usage(block)
+
+    def _learn(self, block: bytes) -> None:
+        """Learns the event's template, or rests from it where every event differs in more than its text."""
+        self._unused = self._unused + 1 if self.events == self._learnt_at + 1 else 0
+        self._learnt_at = self.events
+        if self._unused < _TRIES or self.events % _RETRY_EVERY == 0:
+            self._template = learn(block, self._marks)
+
+    def _count(self, at: float) -> None:
+        self.events += 1
+        if self.first_token_at is None:
+            self.first_token_at = at

@@ -1,0 +1,65 @@
+"""What stays the same from one event of a stream to the next, so that only its text need be looked at."""
+
+import re
+from typing import NamedTuple
+
+
+class Template(NamedTuple):
+    """The bytes around the generated text of an event that was read in full."""
+
+    before: bytes
+    after: bytes
+    joint: bytes
+    """Where one event of this kind ends and the next begins."""
+
+
+_STRING_VALUE = re.compile(rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
+
+
+# No event can begin so: 0xFF is in no UTF-8 text.
+NEVER = Template(b"\xff", b"\xff", b"\xff\xff")
+
+
+def learn(block: bytes, marks: tuple[bytes, ...]) -> Template:
+    """The template of an event known to carry content; ``marks`` are the quoted keys of generated text.
+
+    Only where exactly one of them has a text: every event with these very bytes around some other
+    non-empty text then carries content too, and tells nothing else that is new.
+    """
+    text: tuple[int, int] | None = None
+    for mark in marks:
+        at = block.find(mark)
+        while at >= 0:
+            value = _STRING_VALUE.match(block, at + len(mark))
+            if value is not None and value[1]:
+                if text is not None:
+                    return NEVER
+                text = value.span(1)
+            at = block.find(mark, at + len(mark))
+    if text is None:
+        return NEVER
+    before, after = block[: text[0]], block[text[1] :]
+    return Template(before, after, after + before)
+
+
+def count_fitting(template: Template, buffer: bytes) -> int:
+    """How many events of this template ``buffer`` consists of; 0 when there is anything else in it.
+
+    Exact for JSON: the text of an event is a string, so it has no unescaped quote and may not be empty.
+    """
+    before, after, joint = template
+    end = len(buffer) - len(after)
+    if end <= len(before) or not (buffer.startswith(before) and buffer.endswith(after)):
+        return 0
+    texts = buffer[len(before) : end].split(joint)
+    if b"" in texts or not _is_string_inside(b"".join(texts)):
+        return 0
+    return len(texts)
+
+
+def _is_string_inside(text: bytes) -> bool:
+    if b'"' not in text:
+        return True
+    if b"\\\\" in text:
+        text = text.replace(b"\\\\", b"")
+    return text.count(b'"') == text.count(b'\\"')
