@@ -1,12 +1,11 @@
 """From figures to the page that Prometheus reads, in its text format or OpenMetrics.
 
 Written here and not by prometheus-client because the page is made in a thread beside the event loop: the library formats a
-whole family in one go (4 µs a sample), and this pauses every few hundred lines to let the loop have the interpreter.
+whole family in one go (4 µs a sample), and this pauses within (``proxy.pace``) to let the loop have the interpreter.
 Its parsers check the result in the tests; its content negotiation is used as it is.
 """
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
 from typing import NamedTuple
@@ -14,15 +13,13 @@ from typing import NamedTuple
 from prometheus_client.exposition import choose_encoder
 
 from proxy.metric_table import COUNTER, HISTOGRAM, METRICS, Row
+from proxy.pace import paced
 
 Figure = float | tuple[tuple[int, ...], float]
 """A number; or a histogram's counts and the sum of what it observed."""
 
 Figures = dict[str, dict[tuple[str, ...], Figure]]
 """Metric → label values → figure. Plain data: it may be pickled and sent to another process."""
-
-LINES_BETWEEN_PAUSES = 200
-PAUSE_SECONDS = 0.0005
 
 
 class Page(NamedTuple):
@@ -56,11 +53,7 @@ def page(figures: Figures, accept: str = "") -> Page:
     """Render in the format that the ``Accept`` header asks for. Call it off the loop: it sleeps in between."""
     content_type = choose_encoder(accept)[1]
     openmetrics = content_type.startswith("application/openmetrics-text")
-    lines: list[str] = []
-    for line in _lines(figures, openmetrics):
-        lines.append(line)
-        if len(lines) % LINES_BETWEEN_PAUSES == 0:
-            time.sleep(PAUSE_SECONDS)
+    lines = list(paced(_lines(figures, openmetrics)))
     if openmetrics:
         lines.append("# EOF\n")
     return Page("".join(lines).encode(), content_type)

@@ -4,13 +4,12 @@ One request costs two dictionary look-ups and a few bisections (``proxy.histogra
 are sums over the same cells. ``proxy.metric_table`` says what there is, ``proxy.metric_state`` reads what was learnt.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from operator import add
 from typing import NamedTuple
 
 from proxy.histogram import Histogram
-from proxy.metric_page import PAUSE_SECONDS, Figure, Figures, Page, merge, page
+from proxy.metric_page import Figure, Figures, Page, merge, page
 from proxy.metric_state import rows
 from proxy.metric_table import (
     LATENCY_SECONDS,
@@ -23,12 +22,12 @@ from proxy.metric_table import (
     Row,
 )
 from proxy.outcome import OK, REJECTED, Outcome
+from proxy.pace import paced
 
 __all__ = ["METRICS", "Figures", "Metrics", "Page", "Row", "merge", "page"]
 
 APPS_NAMED = 100
 CELLS = 2000
-CELLS_BETWEEN_PAUSES = 50
 OTHER = "other"
 
 OPERATIONS = {
@@ -170,16 +169,14 @@ class Metrics:
     def export(self, snapshot: Mapping[str, object]) -> Figures:
         """All figures as plain data, for ``merge`` and ``page``. Safe beside the loop, and off it: it sleeps in between."""
         figures: Figures = {}
-        for number, (raw, cell) in enumerate(list(self._cells.items()), 1):
-            if number % CELLS_BETWEEN_PAUSES == 0:
-                time.sleep(PAUSE_SECONDS)
+        for raw, cell in paced(list(self._cells.items())):
             _add_cell(figures, Key(*raw), cell)  # type: ignore[arg-type]  # made by ``ended`` in this order
         for (name, lane), app in list(self._apps.items()):
             _add(figures, "draftlane_app_requests_total", (name, lane), app.requests)
             for kind, tokens in (("input", app.input), ("cached", app.cached), ("output", app.output)):
                 _add(figures, "draftlane_app_tokens_total", (name, kind), tokens)
         self._export_counts(figures)
-        for metric, labels, value in rows(snapshot):
+        for metric, labels, value in paced(rows(snapshot)):
             _add(figures, metric, labels, value)
         return figures
 

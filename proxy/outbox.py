@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from proxy.pace import PAUSE_SECONDS
+
 Item = TypeVar("Item")
 
 log = logging.getLogger(__name__)
@@ -106,6 +108,7 @@ class Outbox(Generic[Item]):
             if not self._attempt():
                 return False
             self._held = []
+            time.sleep(PAUSE_SECONDS)
         return True
 
     def _attempt(self) -> bool:
