@@ -1,0 +1,218 @@
+"""What is said on standard error: a line per decision, and the standard library's log, in one form.
+
+JSON, one object a line, or text for people. A thread formats and writes; when the reader of standard error is slow, lines
+are dropped and counted, and requests go on. No prompt, no answer and no key is ever in a line.
+"""
+
+import logging
+import re
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple, TextIO
+
+import msgspec
+
+from proxy.outbox import Dropped, Outbox
+from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome
+
+JSON, TEXT = "json", "text"
+LONGEST_NAME = 200
+"""Characters of a name that a client made up (model, application) which a line may hold."""
+
+
+class Said(NamedTuple):
+    """A record of the standard library's log, made independent of whatever its arguments refer to."""
+
+    at: float
+    level: str
+    logger: str
+    message: str
+    exception: str | None = None
+
+
+class Decided(NamedTuple):
+    """A request that is over."""
+
+    at: float
+    told: Outcome
+
+
+Line = Said | Decided
+
+
+class Log:
+    """``ended`` for each request, ``install`` to take over the standard library's log; ``start`` and ``close``."""
+
+    def __init__(self, stream: TextIO, style: str | None = None, decisions: bool = True, bound: int = 20_000) -> None:
+        """``style`` is ``json`` or ``text``; None chooses text for a terminal."""
+        self._stream = stream
+        self._say = _text if (style or (TEXT if stream.isatty() else JSON)) == TEXT else _json
+        self._decisions = decisions
+        self._outbox: Outbox[Line] = Outbox("log", self._write, bound)
+        self._replaced: list[logging.Handler] = []
+        self.handler = Handler(self._outbox)
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were never written."""
+        return self._outbox.dropped
+
+    def ended(self, told: Outcome) -> None:
+        """Tell of a request that is over. Never waits, never fails."""
+        if self._decisions:
+            self._outbox.append(Decided(time.time(), told))
+
+    def install(self, level: str = "info") -> None:
+        """Write what the root logger hears here and nowhere else, until ``close``."""
+        root = logging.getLogger()
+        self._replaced = root.handlers[:]
+        root.handlers[:] = [self.handler]
+        root.setLevel(level.upper())
+
+    def start(self) -> None:
+        """Start the writing thread."""
+        self._outbox.start()
+
+    def close(self, wait_seconds: float = 2.0) -> None:
+        """Write what is queued and give the standard library's log back."""
+        root = logging.getLogger()
+        if self.handler in root.handlers:
+            root.handlers[:] = self._replaced
+        self._outbox.close(wait_seconds)
+
+    def _write(self, batch: Sequence[Line | Dropped]) -> None:
+        if not batch:
+            return
+        lines = "".join(f"{self._say(line)}\n" for line in batch)
+        try:
+            self._stream.write(lines)
+            self._stream.flush()
+        except ValueError as error:  # a closed file is one to Python's streams
+            raise OSError(str(error)) from error
+
+
+class Handler(logging.Handler):
+    """Queues records of the standard library's log."""
+
+    def __init__(self, outbox: Outbox[Line]) -> None:
+        super().__init__()
+        self._outbox = outbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Format what may change later; leave the rest to the thread."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            message = f"{record.msg} (arguments do not fit)"
+        exception = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else None
+        message = message.encode(errors="replace").decode()
+        self._outbox.append(Said(record.created, record.levelname.lower(), record.name, message, exception))
+
+
+def _json(line: Line | Dropped) -> str:
+    return msgspec.json.encode({key: value for key, value in _fields(line) if value not in (None, "")}).decode()
+
+
+def _fields(line: Line | Dropped) -> Iterator[tuple[str, object]]:
+    if isinstance(line, Dropped):
+        yield from (("time", _iso(time.time())), ("level", "warning"), ("event", "dropped"), ("lines", line.missing))
+        return
+    yield "time", _iso(line.at)
+    if isinstance(line, Said):
+        yield from (("level", line.level), ("event", "log"), ("logger", line.logger))
+        yield "message", _without_secrets(line.message)
+        yield "exception", line.exception and _without_secrets(line.exception)
+        return
+    yield from (("level", _level(line.told)), ("event", "request"))
+    yield from _outcome_fields(line.told)
+
+
+def _outcome_fields(told: Outcome) -> Iterator[tuple[str, object]]:
+    for name, value in zip(Outcome._fields, told, strict=True):
+        if name == "model_known":
+            continue
+        if isinstance(value, float):
+            yield name, float(f"{value:.6g}")
+        else:
+            yield "class" if name == "workload" else name, _short(value) if isinstance(value, str) else value
+    if told.draft_tokens:
+        yield "acceptance", round((told.accepted_tokens or 0) / told.draft_tokens, 4)
+
+
+def _text(line: Line | Dropped) -> str:
+    if isinstance(line, Dropped):
+        return f"{_clock(time.time())} WARNING {line.missing} lines are missing here"
+    if isinstance(line, Said):
+        lines = [_without_secrets(line.message), *_without_secrets(line.exception or "").splitlines()]
+        return f"{_clock(line.at)} {line.level.upper():7} " + "\n".join(map(_printable, lines))
+    return f"{_clock(line.at)} {_level(line.told).upper():7} {_printable(_sentence(line.told))}"
+
+
+def _sentence(told: Outcome) -> str:
+    return "  ".join(part for part in (_who(told), _where(told), _how(told), _how_fast(told)) if part)
+
+
+def _who(told: Outcome) -> str:
+    return " ".join(map(_short, (told.id, told.app, told.model)))
+
+
+def _where(told: Outcome) -> str:
+    if not told.backend:
+        return ""
+    why = told.reason
+    if told.ratio is not None:
+        bar = "?" if told.break_even is None else f"{told.break_even:.3g}"
+        why = f"{why}, ratio {told.ratio:.3g} to {bar}"
+    return f"→ {told.backend} ({' '.join(filter(None, (told.lane, told.workload)))}: {why})"
+
+
+def _how(told: Outcome) -> str:
+    again = f" after {told.retries + told.requeues + 1} attempts" if told.retries or told.requeues else ""
+    return f"{told.status or '-'} {told.outcome}{f' ({told.fault})' if told.fault else ''}{again}"
+
+
+def _how_fast(told: Outcome) -> str:
+    parts = [f"{told.latency_seconds:.2f} s"]
+    if told.completion_tokens is not None:
+        guess = f" of {told.predicted_tokens:.0f} predicted" if told.predicted_tokens is not None else ""
+        parts.append(f"{told.completion_tokens} tokens{guess}")
+    if told.ttft_seconds is not None:
+        parts.append(f"first after {told.ttft_seconds:.3f} s")
+    if told.tpot_seconds is not None:
+        parts.append(f"{told.tpot_seconds * 1000:.1f} ms each")
+    if told.tokens_per_step is not None:
+        parts.append(f"{told.tokens_per_step:.2f} a step")
+    if told.draft_tokens:
+        parts.append(f"accepted {told.accepted_tokens} of {told.draft_tokens}")
+    return ", ".join(parts)
+
+
+def _short(name: str) -> str:
+    return name[:LONGEST_NAME].encode(errors="replace").decode()
+
+
+def _level(told: Outcome) -> str:
+    return "warning" if told.outcome in (BACKEND_ERROR, REJECTED) else "info"
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
+
+
+def _printable(text: str) -> str:
+    """Names come from clients: no escape sequence of theirs reaches the operator's terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+_SECRETS = re.compile(r"(?i)(bearer\s+|x-api-key\W{1,4}|api_key\W{1,4}|://[^/\s:@]*:)[^\s\"',@]+")
+
+
+def _without_secrets(text: str) -> str:
+    """Other people's libraries log what they please; keys and passwords in URLs are blanked."""
+    return _SECRETS.sub(r"\1***", text)
