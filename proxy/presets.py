@@ -1,10 +1,9 @@
 """Hardware and drafters that ``draftlane simulate`` knows by name. All of it modelled, none of it a GPU run of ours.
 
-Hardware: a roofline from data-sheet numbers. One step reads the weights once (memory-bound, ``_READ`` of the
-sheet's bandwidth is reached), each token costs two floating-point operations per parameter (``_COMPUTE`` of the
-sheet's dense BF16 figure), each cached token is read once per step (``_GATHER`` of the bandwidth: paged and
-scattered). The three shares are the middle of what inference engines are reported to reach; measure your own
-servers and pass ``--hardware`` numbers where it matters.
+Hardware: the roofline of ``draftlane estimate`` as straight lines. A step reads the weights once (F, with the
+overhead of a pass), each token costs two operations per active weight (κ), each cached token is read once per
+step (η). Reading and arithmetic are added, where the roofline takes the longer of the two: in a mixed batch of
+prompts and decodes they overlap little. Windowed attention layers count as free.
 
 Drafters: chance per token and share of steps with drafts per kind of content. Modelled after the ranges that
 the EAGLE-3 and prompt-lookup literature reports at depth 3; parameters chosen by us, no data set is copied.
@@ -14,42 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from policies.roofline import CALIBRATION, Chip, Network, Weights, layer_seconds, stored_bytes, weight_bytes
 from policies.simulation_server import Engine
 from policies.simulation_workload import Acceptance, Asked, Drafter
 from proxy import profiles
 
-_READ, _COMPUTE, _GATHER = 0.80, 0.50, 0.60
-_LAUNCH_SECONDS = 0.0005
 _MEMORY_SHARE = 0.90
 """Of the device's memory an engine takes (vLLM's gpu_memory_utilization)."""
 _ACTIVATION_BYTES = 3e9
-
-
-class Sheet(NamedTuple):
-    """Data-sheet numbers of a device (or several as one) and of a model."""
-
-    bandwidth: float
-    """Bytes per second."""
-    flops: float
-    """Dense BF16 operations per second."""
-    memory: float
-    """Bytes."""
-    parameters: float
-    weight_bytes: float
-    cache_bytes: float
-    """KV bytes per token."""
-    origin: str
-
-
-_LLAMA_8B = (8.03e9, 16.06e9, 2 * 32 * 8 * 128 * 2)
-_QWEN3_32B = (32.8e9, 65.5e9, 2 * 64 * 8 * 128 * 2)
-
-SHEETS: dict[str, Sheet] = {
-    "h100-8b": Sheet(3.35e12, 989e12, 80e9, *_LLAMA_8B, "NVIDIA H100 SXM data sheet; Llama 3.1 8B, BF16"),
-    "a100-8b": Sheet(2.04e12, 312e12, 80e9, *_LLAMA_8B, "NVIDIA A100 80 GB SXM data sheet; Llama 3.1 8B, BF16"),
-    "l40s-8b": Sheet(0.864e12, 362e12, 48e9, *_LLAMA_8B, "NVIDIA L40S data sheet; Llama 3.1 8B, BF16"),
-    "h100x2-32b": Sheet(6.7e12, 1979e12, 160e9, *_QWEN3_32B, "two NVIDIA H100 SXM, ideal tensor parallel; Qwen3 32B, BF16"),
-}
+_ROUTED_TOKENS = 16.0
+"""Tokens per step at which a mixture of experts is looked at: the experts a step wakes enter F, which is one number here."""
+_KV_BYTES = 2.0
 
 
 class Hardware(NamedTuple):
@@ -59,19 +33,27 @@ class Hardware(NamedTuple):
     token_seconds: float
     cache_seconds: float
     cache_tokens: int
-    origin: str
 
 
-def hardware(name: str) -> Hardware:
-    """The roofline of a sheet. Raises KeyError for an unknown name."""
-    sheet = SHEETS[name]
-    room = sheet.memory * _MEMORY_SHARE - sheet.weight_bytes - _ACTIVATION_BYTES
+class NoRoomError(ValueError):
+    """The weights leave no memory for a cache."""
+
+
+def hardware(chip: Chip, network: Network, weights: Weights) -> Hardware:
+    """The roofline as three slopes. Raises ``NoRoomError`` when the model does not fit the chip."""
+    used = CALIBRATION
+    bandwidth = chip.bandwidth * used.bandwidth_share
+    rate = chip.tensor_flops * used.tensor_share * (chip.narrow_rate if weights.narrow else 1.0)
+    kv = network.full_layers * network.kv_values * _KV_BYTES
+    room = chip.memory_bytes * _MEMORY_SHARE - stored_bytes(network, weights) - _ACTIVATION_BYTES
+    if room < 2048 * kv:
+        raise NoRoomError(f"{network.name} in {weights.name} leaves no room for a cache on {chip.name}")
+    overhead = used.pass_seconds + network.layers * layer_seconds(used, network, chip.devices)
     return Hardware(
-        fixed_seconds=sheet.weight_bytes / (sheet.bandwidth * _READ) + _LAUNCH_SECONDS,
-        token_seconds=2.0 * sheet.parameters / (sheet.flops * _COMPUTE),
-        cache_seconds=sheet.cache_bytes / (sheet.bandwidth * _GATHER),
-        cache_tokens=int(room / sheet.cache_bytes),
-        origin=sheet.origin,
+        fixed_seconds=weight_bytes(network, weights, _ROUTED_TOKENS) / bandwidth + overhead,
+        token_seconds=2.0 * network.active_parameters / rate,
+        cache_seconds=kv / bandwidth,
+        cache_tokens=int(room / kv),
     )
 
 
