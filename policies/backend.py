@@ -50,9 +50,12 @@ class Backend:
         "own_prefilled",
         "own_waiting_tokens",
         "peers",
+        "per_input",
+        "per_output",
         "per_step",
         "prefill",
         "prefilled",
+        "price_weight",
         "refuses",
         "request_seconds",
         "slope",
@@ -60,6 +63,7 @@ class Backend:
         "speed",
         "stalled",
         "touched_at",
+        "upfront",
         "waiting",
         "waiting_tokens",
         "warm",
@@ -70,6 +74,7 @@ class Backend:
 
     def __init__(self, joined: Joined, settings: PolicySettings) -> None:
         self.name = joined.backend
+        self.price_weight = settings.price_weight
         self.breaker = Breaker(settings.breaker)
         self.in_flight = self.own_in_flight = self.without_first = 0
         self.waiting_tokens = self.own_waiting_tokens = 0.0
@@ -104,6 +109,20 @@ class Backend:
         self.per_step, self.base_per_step = yields.per_step, yields.base
         self.width = 1.0 + yields.drafted if self.speculative else 1.0
         self.warm = speed.completions >= cold_requests
+        self.reckon()
+
+    def reckon(self) -> None:
+        """Work the load into three coefficients, so that a decision costs three multiplications per backend.
+
+        J = upfront + per_input·in_j + per_output·out/AL: the formula of ``policies.break_even`` with everything put in
+        that only changes when a request comes or goes or a learner learns. Called by every method that changes it.
+        """
+        n, prefill = self.in_flight, self.prefill
+        price = self.price_weight * n * prefill
+        over = n / self.capacity if n > self.capacity > 0 else 1.0
+        self.upfront = prefill * 0.5 * self.waiting_tokens + self.base
+        self.per_input = prefill + price
+        self.per_output = over * (self.base + self.slope * (n + 1)) + price * self.width
 
     def describe(self, joined: Joined) -> None:
         """Take over what configuration and discovery say; what was learnt stays."""
@@ -137,6 +156,7 @@ class Backend:
         self.without_first += 1
         self.waiting_tokens += tokens
         self.own_waiting_tokens += tokens
+        self.reckon()
 
     def prefill_done(self, tokens: float) -> None:
         """A request of ours has its first token."""
@@ -146,6 +166,7 @@ class Backend:
         self.prefilled += tokens
         self.own_prefilled += tokens
         self._settle_waiting()
+        self.reckon()
 
     def drop(self, now: float, tokens: float, waiting: bool) -> None:
         """A request of ours is gone from here."""
@@ -157,12 +178,13 @@ class Backend:
             self.waiting_tokens -= tokens
             self.own_waiting_tokens -= tokens
             self._settle_waiting()
+        self.reckon()
 
     def _settle_waiting(self) -> None:
         """Sums of floats do not return to zero by themselves."""
         if self.without_first == 0:
             self.own_waiting_tokens = 0.0
-            self.waiting_tokens = sum(peer.waiting_tokens for peer in self.peers.values())
+            self.waiting_tokens = sum(peer.waiting_tokens for peer in self.peers.values()) if self.peers else 0.0
 
     def hear_peer(self, told: PeerLoad) -> None:
         """Replace a replica's share; late and duplicated news change nothing."""
@@ -187,6 +209,7 @@ class Backend:
         """Add up own and foreign load."""
         self.in_flight = self.own_in_flight + sum(peer.in_flight for peer in self.peers.values())
         self.waiting_tokens = self.own_waiting_tokens + sum(peer.waiting_tokens for peer in self.peers.values())
+        self.reckon()
 
     def hear_pulse(self, pulse: Pulse, settings: PolicySettings) -> bool:
         """Judge by the last bytes whether the backend hangs; True when that changed.

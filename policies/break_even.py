@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PROBE_REACH = 4.0
 """A probe may cost at most this many times the best; dearer ones wait for a quieter moment."""
+SHOWN = 8
+"""Costs kept in a decision; nobody reads more, and every entry costs a tenth of a microsecond."""
 _cost = itemgetter(0)
 Scored = list[tuple[float, Backend]]
 
@@ -44,50 +46,39 @@ def break_even(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Cho
     border = break_even_tokens(fleet, live, scored)
     reason = _rearrange(fleet, live, scored)
     return Choice(
-        [backend for _, backend in scored],
+        [backend for _, backend in scored[:SHOWN]],
         reason,
         border,
-        tuple([(backend.name, cost) for cost, backend in scored]),
+        tuple([(backend.name, cost) for cost, backend in scored[:SHOWN]]),
     )
 
 
 def score(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Scored:
     """(J, backend) of each candidate, in their order. The hot loop: plain arithmetic on slots."""
-    out, tokens, cached, name = live.output_tokens, live.input_tokens, live.cached, live.gain_class
-    weight = fleet.settings.price_weight
+    out, need, cached, name = live.output_tokens, live.input_tokens, live.cached, live.gain_class
     aversion = fleet.settings.verdict.aversion if live.averse else 1.0
     scored: Scored = []
     for backend in candidates:
-        n = backend.in_flight
-        prefill = backend.prefill
-        need = tokens if cached is None else live.uncached(backend.name)
-        decode = out * (backend.base + backend.slope * (n + 1))
-        wide = out
+        if cached is not None:
+            need = live.uncached(backend.name)
+        cost = backend.upfront + backend.per_input * need
         if backend.speculative:
-            per_step = backend.per_step.get(name, backend.base_per_step)
-            decode /= per_step
-            wide *= backend.width / per_step
-        if n > backend.capacity > 0:
-            decode *= n / backend.capacity
-        cost = prefill * (0.5 * backend.waiting_tokens + need + weight * n * (need + wide)) + backend.base + decode
-        if aversion > 1.0 and backend.speculative:
+            cost += out * backend.per_output / backend.per_step.get(name, backend.base_per_step)
             cost *= aversion
+        else:
+            cost += out * backend.per_output
         scored.append((cost, backend))
     return scored
 
 
 def line(fleet: "Fleet", live: Live, backend: Backend) -> tuple[float, float]:
     """J as a line over the output length: (seconds at no output, seconds per output token)."""
-    n, prefill, need = backend.in_flight, backend.prefill, live.uncached(backend.name)
-    per_step = backend.per_step.get(live.gain_class, backend.base_per_step) if backend.speculative else 1.0
-    crowd = fleet.settings.price_weight * n * prefill
-    fixed = prefill * (0.5 * backend.waiting_tokens + need) + backend.base + crowd * need
-    over = n / backend.capacity if n > backend.capacity > 0 else 1.0
-    per_token = over * (backend.base + backend.slope * (n + 1)) / per_step + crowd * backend.width / per_step
-    if live.averse and backend.speculative:
-        aversion = fleet.settings.verdict.aversion
-        return aversion * fixed, aversion * per_token
-    return fixed, per_token
+    fixed = backend.upfront + backend.per_input * live.uncached(backend.name)
+    if not backend.speculative:
+        return fixed, backend.per_output
+    per_token = backend.per_output / backend.per_step.get(live.gain_class, backend.base_per_step)
+    aversion = fleet.settings.verdict.aversion if live.averse else 1.0
+    return aversion * fixed, aversion * per_token
 
 
 def break_even_tokens(fleet: "Fleet", live: Live, scored: Scored) -> float | None:

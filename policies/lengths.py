@@ -19,7 +19,7 @@ from policies.change import PageHinkley
 from policies.events import Arrived
 from policies.lesson import Lesson
 from policies.settings import PredictorSettings
-from policies.workload import LEVELS, SPECIAL, length_keys, size_bin
+from policies.workload import LEVELS, SPECIAL, length_keys, size_bin, special_key
 
 BINS = 48
 _FORGET_REPORT = 0.995
@@ -132,16 +132,12 @@ class Lengths:
         """Output tokens to expect, all ``n`` answers together."""
         if arrived.expected_output_tokens:
             return Prediction(_cap(float(arrived.expected_output_tokens), arrived.cap), -1, "client")
-        keys = length_keys(
-            arrived.app,
-            arrived.model,
-            arrived.system,
-            arrived.features,
-            arrived.temperature is None or arrived.temperature > 0.0,
-            size_bin(input_tokens),
-        )
+        first = special_key(arrived, input_tokens)
         enough, histograms = self.settings.min_samples, self.histograms
-        for level, key in enumerate(keys):
+        history = histograms.get(first)
+        if history is not None and history.samples >= enough:
+            return self._say(history, 0, arrived)
+        for level, key in enumerate(length_keys(*first)):  # type: ignore[arg-type]  # the key holds its arguments
             history = histograms.get(key)
             if history is not None and history.samples >= enough:
                 return self._say(history, level, arrived)

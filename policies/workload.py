@@ -38,6 +38,13 @@ def size_bin(tokens: float) -> int:
     return int(2.0 * log2(tokens)) if tokens > 1.0 else 0
 
 
+def special_key(arrived: Arrived, input_tokens: float) -> tuple[object, ...]:
+    """The most special of the ``length_keys`` alone; most requests need no other."""
+    sampled = arrived.temperature is None or arrived.temperature > 0.0
+    size = int(2.0 * log2(input_tokens)) if input_tokens > 1.0 else 0
+    return (arrived.app, arrived.model, arrived.system, arrived.features, sampled, size)
+
+
 def length_keys(
     app: str, model: str, system: int, features: tuple[str, ...], sampled: bool, size: int
 ) -> tuple[tuple[object, ...], ...]:

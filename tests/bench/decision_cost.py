@@ -3,6 +3,7 @@
 Run ``python tests/bench/decision_cost.py``; it prints p50 and p99 in microseconds and the share of each call.
 """
 
+import sys
 from dataclasses import replace
 from statistics import quantiles
 from time import perf_counter_ns
@@ -62,9 +63,9 @@ def main() -> None:
         costs = [one_request(fleet, 1_000_000 + number, 1_000, finish=True) for number in range(20_000)]
         total = quantiles([sum(cost) / 1000 for cost in costs], n=100)
         parts = [quantiles([cost[part] / 1000 for cost in costs], n=100)[49] for part in range(3)]
-        print(
+        sys.stdout.write(
             f"{backends:3d} backends: p50 {total[49]:.1f} µs, p99 {total[98]:.1f} µs"
-            f" (arrived {parts[0]:.1f}, decide {parts[1]:.1f}, dispatched {parts[2]:.1f})"
+            f" (arrived {parts[0]:.1f}, decide {parts[1]:.1f}, dispatched {parts[2]:.1f})\n"
         )
 
 
