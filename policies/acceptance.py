@@ -70,16 +70,6 @@ class Tally:
             first_position=self.first / self.first_drafts if self.first_drafts > 0 else None,
         )
 
-    def dump(self) -> list[float]:
-        """State as numbers."""
-        return [float(getattr(self, name)) for name in self.__slots__]
-
-    def load(self, numbers: list[float]) -> None:
-        """Restore what ``dump`` gave."""
-        for name, number in zip(self.__slots__, numbers, strict=True):
-            setattr(self, name, number)
-        self.requests = int(self.requests)
-
 
 class Yields:
     """Tokens per step of one backend by class, ready to divide a step time by.

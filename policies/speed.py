@@ -151,3 +151,15 @@ class Speed:
         pull = max(-1.0, min(1.0, log(ratio) - self.drift))
         self.drift += 0.2 * trust * min(1.0, steps / 16.0) * pull
         return ratio
+
+    def dump(self) -> list[float]:
+        """State as numbers."""
+        return [self.step, float(self.completions), self.residual, self.drift, *self.decode.dump(), *self.first.dump()]
+
+    def load(self, numbers: list[float]) -> None:
+        """Restore what ``dump`` gave."""
+        self.step, completions, self.residual, self.drift = numbers[:4]
+        self.completions = int(completions)
+        self.decode.load(numbers[4:10])
+        self.first.load(numbers[10:16])
+        self._solve()
