@@ -5,10 +5,22 @@ socket itself, ``proxy.wire.portable`` speaks ASGI. Both hand the finished reque
 are driven by the relay through these methods; neither knows what a lane is.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from proxy import errors
+from proxy.surfaces.base import Surface
 from proxy.wire.client import Headers
+
+
+class Passport(NamedTuple):
+    """What the headers of a request say."""
+
+    id: str
+    app: str
+    forced_lane: str | None = None
+    expected_output_tokens: int | None = None
+    origin: bytes | None = None
+    """Set where a page of that origin may read the answer (CORS)."""
 
 
 class Served(Protocol):
@@ -27,6 +39,7 @@ class Served(Protocol):
 class Inbound(Protocol):
     """A complete request, and where its answer goes."""
 
+    surface: Surface
     method: bytes
     path: bytes
     """Path as sent, percent-encoding kept, without the query."""
@@ -37,6 +50,8 @@ class Inbound(Protocol):
     peer: str
     """The client's address."""
     scheme: str
+    passport: Passport | None
+    """What the door read from the headers."""
     served: Served | None
     started: bool
     """The status line was sent."""

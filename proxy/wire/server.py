@@ -8,7 +8,7 @@ was read in uvicorn 0.54; the dependency is pinned for that reason.
 
 import asyncio
 import logging
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 from uvicorn.config import Config
@@ -17,210 +17,20 @@ from uvicorn.server import ServerState
 
 from proxy import errors
 from proxy.errors import GatewayError
-from proxy.surfaces.base import Surface
-from proxy.wire.client import Headers
+from proxy.wire.door import Door
+from proxy.wire.fast import FastInbound
 from proxy.wire.headers import status_line
-from proxy.wire.inbound import Inbound, Served, answer_error
 
-SWALLOWED_BYTES = 16 * 1024 * 1024
-"""Body bytes read and thrown away after an early refusal, so that the client sees the answer and not a reset."""
 PIPELINED_BYTES = 1024 * 1024
 """Body bytes of requests waiting behind another one on the same connection before reading pauses."""
 log = logging.getLogger("draftlane.wire")
-
-
-class Door(Protocol):
-    """What the server side asks of the gateway."""
-
-    max_body_bytes: int
-    max_header_bytes: int
-
-    def surface_at(self, method: bytes, path: bytes) -> Surface | None:
-        """The surface that serves this; None for the control plane."""
-
-    def refuse_early(self, inbound: Inbound, length: int | None) -> GatewayError | None:
-        """A reason to turn the request down before its body is read (key, size)."""
-
-    def enter(self, inbound: Inbound, surface: Surface) -> None:
-        """The request is complete: work on it."""
-
-    def error_lines(self, inbound: Inbound) -> list[bytes]:
-        """Header lines for answers of our own (request id, CORS)."""
-
-
-class FastInbound:
-    """A request on the fast way; stands in for uvicorn's cycle, whose few attributes it shares."""
-
-    __slots__ = (
-        "_chunked",
-        "_head",
-        "_parts",
-        "_protocol",
-        "_received",
-        "_size",
-        "answered",
-        "current",
-        "disconnected",
-        "headers",
-        "http_10",
-        "keep_alive",
-        "method",
-        "path",
-        "peer",
-        "query",
-        "response_complete",
-        "scheme",
-        "served",
-        "started",
-        "surface",
-    )
-
-    def __init__(self, protocol: "GatewayProtocol", surface: Surface, method: bytes, path: bytes, query: bytes) -> None:
-        self._protocol = protocol
-        self.surface = surface
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers: Headers = protocol.headers
-        self.http_10 = protocol.parser.get_http_version() == "1.0"
-        self.keep_alive = not self.http_10 and protocol.parser.should_keep_alive() and not protocol.door_closed
-        self.peer = protocol.client[0] if protocol.client else ""
-        self.scheme = protocol.scheme or "http"
-        self.served: Served | None = None
-        self.started = self.answered = self.current = self._received = self._chunked = False
-        self.response_complete = self.disconnected = False
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._head: list[bytes] = []
-
-    # -- the request, told by the protocol
-    def take(self, data: bytes) -> None:
-        """A piece of the request body."""
-        self._size += len(data)
-        if self.answered:
-            if self._size > SWALLOWED_BYTES:
-                self._protocol.transport.close()
-        elif self._size > self._protocol.door.max_body_bytes:
-            self.refuse(too_large(self._protocol.door.max_body_bytes))
-        else:
-            self._parts.append(data)
-
-    def complete(self) -> None:
-        """The request is all here."""
-        self._received = True
-        if self.answered:
-            self._leave()
-        elif self.current:
-            self._protocol.door.enter(self, self.surface)
-
-    def begin(self) -> None:
-        """The requests before this one on its connection are answered."""
-        self.current = True
-        if self._received and not self.answered:
-            self._protocol.door.enter(self, self.surface)
-
-    def refuse(self, error: GatewayError) -> None:
-        """Answer with an error before, or instead of, working on it."""
-        self._parts = []
-        if not self._received:
-            self.keep_alive = False
-        answer_error(self, error, self.surface.dialect, self._protocol.door.error_lines(self))
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Body bytes held in memory."""
-        return 0 if self.answered else self._size
-
-    # -- Inbound, told by the relay
-    def body(self) -> bytes:
-        """See ``Inbound``. Parts are joined once and let go by the relay's copy."""
-        if len(self._parts) != 1:
-            self._parts = [b"".join(self._parts)]
-        return self._parts[0]
-
-    def start(self, status: int, reason: bytes | None, lines: list[bytes], length: int | None) -> None:
-        """See ``Inbound``. The head waits for the first body bytes: one write for both."""
-        self.started = True
-        self._parts = []
-        head = [status_line(status, reason), *lines]
-        if length is not None:
-            head.append(b"content-length: %d\r\n" % length)
-        elif status not in (204, 304) and self.method != b"HEAD":
-            if self.http_10:
-                self.keep_alive = False
-            else:
-                self._chunked = True
-                head.append(b"transfer-encoding: chunked\r\n")
-        if not self.keep_alive:
-            head.append(b"connection: close\r\n")
-        head.append(b"\r\n")
-        self._head = head
-
-    def write(self, data: bytes) -> None:
-        """See ``Inbound``."""
-        if not data or self.disconnected or self.method == b"HEAD":
-            return
-        if self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._head:
-            self._head.append(data)
-            data = b"".join(self._head)
-            self._head = []
-        self._protocol.transport.write(data)
-
-    def finish(self, trailers: Headers) -> None:
-        """See ``Inbound``."""
-        if self.answered:
-            return
-        tail = self._head
-        self._head = []
-        if self._chunked:
-            tail.append(b"0\r\n")
-            tail += [b"%b: %b\r\n" % trailer for trailer in trailers]
-            tail.append(b"\r\n")
-        if tail and not self.disconnected:
-            self._protocol.transport.write(b"".join(tail))
-        self.answered = True
-        self.served = None
-        if self._received:
-            self._leave()
-
-    def abort(self) -> None:
-        """See ``Inbound``."""
-        self.keep_alive = False
-        self.answered = self.response_complete = True
-        self.served = None
-        protocol = self._protocol
-        protocol.leave(self)
-        if protocol.transport is None or self.disconnected:
-            return
-        if self._head:
-            protocol.transport.write(b"".join(self._head))
-        if self._chunked or not self.http_10:
-            protocol.transport.close()
-        else:
-            protocol.transport.abort()  # a close would look like the end of a close-delimited body
-
-    def _leave(self) -> None:
-        self.response_complete = True
-        protocol = self._protocol
-        protocol.leave(self)
-        if self.disconnected:
-            return
-        if not self.keep_alive:
-            protocol.transport.close()
-        protocol.on_response_complete()
-
-
-def too_large(limit: int) -> GatewayError:
-    """413 with the limit, so that the client knows what would pass."""
-    return GatewayError("too_large", f"The request body is larger than this gateway's limit of {limit} bytes.")
 
 
 class GatewayProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a side door. ``door`` is set on a subclass by ``bound_to``."""
 
     door: Door
+    cycle: Any  # a FastInbound, or uvicorn's RequestResponseCycle
 
     def __init__(
         self,
@@ -266,7 +76,7 @@ class GatewayProtocol(HttpToolsProtocol):
                 inbound.served.client_left()
         self._open = []
         if isinstance(self.cycle, FastInbound):
-            self.cycle = None  # type: ignore[assignment]  # uvicorn starts with None as well
+            self.cycle = None
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
@@ -332,7 +142,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _take_in(self, inbound: FastInbound, length: int | None) -> None:
         before = self.cycle
-        self.cycle = inbound  # type: ignore[assignment]  # duck-typed where uvicorn looks at it
+        self.cycle = inbound
         self._open.append(inbound)
         if before is None or before.response_complete:
             inbound.current = True
@@ -364,7 +174,7 @@ class GatewayProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     # -- what uvicorn calls
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if not isinstance(cycle, FastInbound):
             super()._start_asgi_task(cycle, app)
             return

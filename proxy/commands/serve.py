@@ -1,0 +1,54 @@
+"""``draftlane serve``: the gateway itself."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from proxy import config as configuration
+from proxy.app import Application
+from proxy.config import Config
+from proxy.serving import Ports, serve_forever
+
+log = logging.getLogger("draftlane")
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option("-c", "--config", help="Configuration file.")] = None,
+    speculative: Annotated[list[str] | None, typer.Option(help="URL of a backend that speculates.")] = None,
+    plain: Annotated[list[str] | None, typer.Option(help="URL of a backend that does not.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 for a free one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the port.")] = None,
+) -> None:
+    """Run the gateway, from a file or from nothing but backend URLs."""
+    settings = _settings(config, speculative or [], plain or [])
+    changed = {"host": host, "port": port, "workers": workers}
+    server = settings.server.model_copy(update={name: value for name, value in changed.items() if value is not None})
+    raise typer.Exit(run(settings.model_copy(update={"server": server})))
+
+
+def _settings(file: Path | None, speculative: list[str], plain: list[str]) -> Config:
+    if file is not None and (speculative or plain):
+        raise typer.BadParameter("give either -c FILE or --speculative/--plain URLs, not both")
+    if file is not None:
+        return configuration.load(file)
+    return configuration.from_urls(speculative, plain)
+
+
+def run(config: Config) -> int:
+    """Run until a signal; the exit status."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve_forever(config, _announce))
+
+
+def _announce(app: Application, ports: Ports) -> None:
+    config = app.config.server
+    log.info("listening on http%s://%s:%d", "s" if config.tls_cert_file else "", config.host, ports.public)
+    if ports.admin is not None:
+        log.info("admin on http://%s:%d/admin/state", config.admin_host, ports.admin)
+    for backend in app.gateway.backends.values():
+        log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.settings.url)

@@ -1,0 +1,226 @@
+"""The control plane: health, models, metrics, state, dashboard. Nothing here is on a request's way."""
+
+import asyncio
+import hmac
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from proxy import errors
+from proxy.errors import GatewayError
+from proxy.version import VERSION
+
+Snapshot = dict[str, Any]
+
+
+class Answers(Protocol):
+    """What the control plane shows; the application implements it."""
+
+    admin_key_hash: bytes | None
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests can be served, and why not."""
+
+    def snapshot(self) -> Snapshot:
+        """Everything that is known, as plain data."""
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """The metrics page and its content type; callable off the loop after ``snapshot``."""
+
+    def models(self) -> list[dict[str, object]]:
+        """Entries of ``/v1/models``."""
+
+    def may_enter(self, request: Request) -> bool:
+        """The client's key is right."""
+
+    def allows(self, origin: str) -> bool:
+        """Pages of this origin may call."""
+
+    def is_surface(self, path: str) -> bool:
+        """A path that exists, for another method."""
+
+    def judge(self, surface_path: str, body: bytes) -> Snapshot:
+        """Where this body would go now, without sending it. Raises GatewayError."""
+
+
+def problem(error: GatewayError, headers: dict[str, str] | None = None) -> Response:
+    """An error of our own as an answer."""
+    extra = dict(headers or {})
+    if error.retry_after_seconds is not None:
+        extra["retry-after"] = str(max(1, round(error.retry_after_seconds)))
+    return Response(errors.body(error), error.status, extra, "application/json")
+
+
+def public_app(answers: Answers, with_admin: bool) -> FastAPI:
+    """The application on the clients' port."""
+    app = FastAPI(title="draftlane", version=VERSION, openapi_url=None, redirect_slashes=False)
+    app.include_router(_health(answers))
+    app.include_router(_models(answers))
+    if with_admin:
+        app.include_router(admin_router(answers))
+    _speak_openai(app, answers)
+    return app
+
+
+def admin_app(answers: Answers) -> FastAPI:
+    """The application on the operators' port."""
+    app = FastAPI(title="draftlane admin", version=VERSION, openapi_url="/admin/openapi.json", redirect_slashes=False)
+    app.include_router(_health(answers))
+    app.include_router(admin_router(answers))
+    _speak_openai(app, answers)
+    return app
+
+
+def _health(answers: Answers) -> APIRouter:
+    router = APIRouter()
+
+    @router.api_route("/health", methods=["GET", "HEAD"], operation_id="health")
+    async def health() -> dict[str, str]:
+        """The process is alive."""
+        return {"status": "ok", "version": VERSION}
+
+    @router.api_route("/ready", methods=["GET", "HEAD"], operation_id="ready")
+    async def ready() -> JSONResponse:
+        """Requests can be served now."""
+        well, why = answers.ready()
+        return JSONResponse({"ready": well, "detail": why}, 200 if well else 503)
+
+    @router.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """Prometheus or OpenMetrics text, rendered off the loop."""
+        page, content_type = await asyncio.to_thread(answers.page, request.headers.get("accept", ""))
+        return Response(page, media_type=content_type)
+
+    return router
+
+
+def _models(answers: Answers) -> APIRouter:
+    router = APIRouter()
+
+    def key(request: Request) -> None:
+        if not answers.may_enter(request):
+            raise GatewayError("unauthorized", "A valid API key is required: Authorization: Bearer KEY.")
+
+    @router.api_route("/v1/models", methods=["GET", "HEAD"], dependencies=[Depends(key)])
+    @router.api_route("/models", methods=["GET", "HEAD"], dependencies=[Depends(key)])
+    async def models() -> dict[str, object]:
+        """All models of all lanes."""
+        return {"object": "list", "data": answers.models()}
+
+    @router.api_route("/v1/models/{name:path}", methods=["GET", "HEAD"], dependencies=[Depends(key)])
+    @router.api_route("/models/{name:path}", methods=["GET", "HEAD"], dependencies=[Depends(key)])
+    async def model(name: str) -> dict[str, object]:
+        """One model."""
+        for card in answers.models():
+            if card["id"] == name.rstrip("/"):
+                return card
+        raise GatewayError("model_not_found", f"The model {name!r} does not exist.", param="model")
+
+    return router
+
+
+def admin_router(answers: Answers) -> APIRouter:
+    """State, and what would be decided; every route needs the admin key."""
+
+    def key(request: Request) -> None:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        given = given or request.headers.get("x-api-key", "")
+        wanted = answers.admin_key_hash
+        if wanted is None:
+            raise GatewayError("forbidden", "No admin key is configured (server.admin_key_sha256).")
+        if not hmac.compare_digest(sha256(given.encode()).digest(), wanted):
+            raise GatewayError("unauthorized", "The admin key is required: Authorization: Bearer KEY.")
+
+    router = APIRouter(prefix="/admin", dependencies=[Depends(key)])
+
+    def part(name: str) -> Callable[[], Any]:
+        async def show() -> Any:
+            state = answers.snapshot()
+            return state if name == "state" else {name: state.get(name)}
+
+        return show
+
+    for name, what in (
+        ("state", "Everything that is known."),
+        ("backends", "Load, health, speed and acceptance of each backend."),
+        ("verdicts", "Whether speculation pays, per model and class."),
+        ("alarms", "What is worth a look."),
+    ):
+        router.get(f"/{name}", summary=what, operation_id=f"admin_{name}", response_model=None)(part(name))
+
+    @router.post("/explain", operation_id="admin_explain", response_model=None, openapi_extra=_ANY_BODY)
+    async def explain(request: Request, path: str = "/v1/chat/completions") -> Snapshot:
+        """Where a request body would go now, and why, without sending it."""
+        return answers.judge(path, await request.body())
+
+    return router
+
+
+_ANY_BODY = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}}
+
+
+def dashboard(app: FastAPI) -> None:
+    """Add the page; it asks for the admin key itself."""
+    html = files("proxy.pages").joinpath("dashboard.html").read_text(encoding="utf-8")
+
+    @app.get("/dashboard", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(html)
+
+
+def _speak_openai(app: FastAPI, answers: Answers) -> None:
+    """Errors as OpenAI objects, CORS, and 405 for the surfaces' paths."""
+
+    @app.exception_handler(GatewayError)
+    async def own(_: Request, error: GatewayError) -> Response:
+        return problem(error)
+
+    @app.exception_handler(StarletteHTTPException)
+    async def starlette(request: Request, error: HTTPException) -> Response:
+        return problem(_translated(error, request, answers))
+
+    @app.exception_handler(Exception)
+    async def ours(_: Request, __: Exception) -> Response:
+        return problem(GatewayError("internal", "The gateway failed to handle this request."))
+
+    @app.middleware("http")
+    async def cors(request: Request, call_next: Any) -> Response:
+        origin = request.headers.get("origin")
+        if request.method == "OPTIONS":
+            return _preflight(request, origin, answers)
+        response: Response = await call_next(request)
+        if origin is not None and answers.allows(origin):
+            response.headers["access-control-allow-origin"] = origin
+            response.headers["vary"] = "origin"
+        return response
+
+
+def _translated(error: HTTPException, request: Request, answers: Answers) -> GatewayError:
+    path = request.url.path
+    if answers.is_surface(path):
+        return GatewayError("method_not_allowed", f"{path} takes POST, not {request.method}.")
+    if error.status_code == 405:
+        return GatewayError("method_not_allowed", f"{path} does not take {request.method}.")
+    if error.status_code == 404:
+        return GatewayError("not_found", f"Nothing is served at {path}.")
+    return GatewayError("bad_request", json.dumps(error.detail))
+
+
+def _preflight(request: Request, origin: str | None, answers: Answers) -> Response:
+    headers = {"allow": "GET, HEAD, POST, OPTIONS"}
+    if origin is not None and answers.allows(origin):
+        asked = request.headers.get("access-control-request-headers", "authorization, content-type")
+        headers |= {
+            "access-control-allow-origin": origin,
+            "access-control-allow-methods": "GET, HEAD, POST, OPTIONS",
+            "access-control-allow-headers": asked,
+            "access-control-max-age": "600",
+            "vary": "origin",
+        }
+    return Response(status_code=204, headers=headers)

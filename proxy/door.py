@@ -1,0 +1,160 @@
+"""The door: who is asking, for what, under which id; and the few header lines every answer carries.
+
+Nothing here decides where a request goes. It turns requests away that must not come in (no key, too
+large) before their body is read.
+"""
+
+import os
+import re
+from itertools import count
+
+from proxy.config import Config
+from proxy.errors import GatewayError
+from proxy.keys import Keys
+from proxy.surfaces import SURFACES, extra
+from proxy.surfaces.base import Surface
+from proxy.wire.door import too_large
+from proxy.wire.headers import REQUEST_ID
+from proxy.wire.inbound import Inbound, Passport
+
+LANES = {b"speculative": "speculative", b"plain": "plain"}
+APP = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/-]{0,62}")
+EXPOSED = b"x-request-id, x-draftlane-lane, x-draftlane-class, x-draftlane-backend, x-draftlane-reason"
+
+
+class Routes:
+    """Which surface serves which path, with and without ``/v1`` and trailing slash."""
+
+    def __init__(self, extra_paths: tuple[str, ...]) -> None:
+        self._posts: dict[bytes, Surface] = {}
+        self._upstream: dict[bytes, bytes] = {}
+        for surface in SURFACES:
+            for path in surface.paths:
+                self._posts[path.encode()] = surface
+                self._upstream[path.encode()] = _canonical(surface, path).encode()
+        self._extras = {path.encode(): extra(path) for path in extra_paths if not path.endswith("/*")}
+        self._prefixes = [(path[:-1].encode(), extra(path)) for path in extra_paths if path.endswith("/*")]
+
+    def at(self, method: bytes, path: bytes) -> Surface | None:
+        """The surface for a request line; None where the control plane answers."""
+        if method == b"POST":
+            surface = self._posts.get(path) or self._posts.get(path.rstrip(b"/"))
+            if surface is not None:
+                return surface
+        if method == b"OPTIONS":
+            return None
+        found = self._extras.get(path)
+        if found is None:
+            found = next((surface for prefix, surface in self._prefixes if path.startswith(prefix)), None)
+        return found
+
+    def upstream(self, path: bytes) -> bytes:
+        """The path as the backends know it."""
+        known = self._upstream.get(path) or self._upstream.get(path.rstrip(b"/"))
+        return path if known is None else known
+
+    def is_surface(self, path: str) -> bool:
+        """For 405 instead of 404."""
+        return path.rstrip("/").encode() in self._posts
+
+
+def _canonical(surface: Surface, path: str) -> str:
+    bare = path.removeprefix("/v1")
+    return next(known for known in surface.paths if known.removeprefix("/v1") == bare)
+
+
+class Clerk:
+    """Reads headers once per request."""
+
+    def __init__(self, config: Config, keys: Keys) -> None:
+        self._keys = keys
+        self._max_body_bytes = config.server.max_body_bytes
+        self._origins = frozenset(origin.encode() for origin in config.server.cors_origins)
+        self._apps = config.apps
+        self._numbers = count()
+        self._prefix = os.urandom(5).hex()
+
+    def passport(self, inbound: Inbound) -> tuple[Passport, bool]:
+        """What the headers say, and whether the key is right."""
+        authorization = api_key = wanted_id = app = lane = expected = agent = origin = None
+        for name, value in inbound.headers:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"user-agent":
+                agent = value
+            elif name[:2] == b"x-":
+                if name == b"x-request-id":
+                    wanted_id = value
+                elif name == b"x-api-key":
+                    api_key = value
+                elif name == b"x-draftlane-app":
+                    app = value
+                elif name == b"x-draftlane-lane":
+                    lane = value
+                elif name == b"x-draftlane-expected-output-tokens":
+                    expected = value
+            elif name == b"origin":
+                origin = value
+        known = None if self._keys.open else self._keys.name_of(authorization, api_key)
+        name_ = known or _app(app) or _family(agent)
+        return (
+            Passport(
+                self._id(wanted_id),
+                name_,
+                None if lane is None else LANES.get(lane.strip().lower()),
+                _count(expected),
+                origin if origin is not None and self.allows(origin) else None,
+            ),
+            self._keys.open or known is not None,
+        )
+
+    def allows(self, origin: bytes) -> bool:
+        """Whether pages of this origin may call (CORS)."""
+        return bool(self._origins) and (b"*" in self._origins or origin in self._origins)
+
+    def _id(self, wanted: bytes | None) -> str:
+        if wanted is not None and REQUEST_ID.fullmatch(wanted):
+            return wanted.decode()
+        return f"{self._prefix}-{next(self._numbers):x}"
+
+    def refusal(self, knows_key: bool, length: int | None) -> GatewayError | None:
+        """Why the request is turned away before its body is read."""
+        if not knows_key:
+            return GatewayError("unauthorized", "A valid API key is required: Authorization: Bearer KEY.")
+        if length is not None and length > self._max_body_bytes:
+            return too_large(self._max_body_bytes)
+        return None
+
+
+def cors_lines(origin: bytes | None) -> list[bytes]:
+    """Header lines that let a page read the answer."""
+    if origin is None:
+        return []
+    return [
+        b"access-control-allow-origin: %b\r\n" % origin,
+        b"access-control-expose-headers: %b\r\n" % EXPOSED,
+        b"vary: origin\r\n",
+    ]
+
+
+def _app(header: bytes | None) -> str | None:
+    if header is None or not APP.fullmatch(header.strip()):
+        return None
+    return header.strip().decode()
+
+
+def _family(agent: bytes | None) -> str:
+    """``OpenAI/Python 3.5`` and ``OpenAI/Python 3.6`` are one application: the product name without versions."""
+    if not agent:
+        return "unnamed"
+    product = agent.split(b" ", 1)[0].split(b"/", 1)
+    name = product[0]
+    if len(product) > 1 and product[1][:1].isalpha():
+        name = b"/".join(product)
+    return name[:40].decode("ascii", "replace").lower() if APP.fullmatch(name[:40]) else "unnamed"
+
+
+def _count(header: bytes | None) -> int | None:
+    if header is None or not header.strip().isdigit():
+        return None
+    return min(int(header[:12]), 10_000_000)

@@ -1,0 +1,251 @@
+"""The one mutable cell: the fleet, folded from events, and the requests on their way.
+
+Everything runs on the event loop without awaiting between a fact and its consequence, so there are no
+locks. ``observe`` is the only way anything is learnt: it folds the event into the fleet, writes it to the
+journal and tells the other replicas.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from policies.admission import may_retry
+from policies.decide import decide
+from policies.decision import Decision, NoBackend, Overloaded, Verdict
+from policies.events import Arrived, Cancelled, Event, Failed, Finished, Joined, Pulse
+from policies.fleet import Fleet, advance
+from proxy.backends import Backend
+from proxy.config import Config
+from proxy.door import Clerk, Routes, cors_lines
+from proxy.ending import told, turned_away, turned_down
+from proxy.errors import GatewayError
+from proxy.keys import Keys
+from proxy.models import Models
+from proxy.outcome import Outcome
+from proxy.relay import Relay
+from proxy.surfaces.base import Asked, Surface
+from proxy.wire.inbound import Inbound, Passport
+
+log = logging.getLogger("draftlane")
+Listener = Callable[[Event], None]
+
+
+def _nobody(_: object) -> None:
+    """Nobody listens (tests, replay)."""
+
+
+def no_place(verdict: NoBackend | Overloaded) -> GatewayError:
+    """What the client is told when the judgement found no place."""
+    if isinstance(verdict, Overloaded):
+        message = "All backends are at their limit. Try again shortly."
+        return GatewayError("overloaded", message, retry_after_seconds=verdict.retry_after_seconds)
+    if verdict.cause == "too-long":
+        return GatewayError("context_length", "The prompt is longer than any backend's context.", param="messages")
+    if verdict.cause == "unknown-model":
+        return GatewayError("model_not_found", f"The model {verdict.model!r} does not exist.", param="model")
+    return GatewayError("no_backend", "No backend is available for this request.", retry_after_seconds=1)
+
+
+def forwarded_lines(inbound: Inbound) -> list[bytes]:
+    """This hop, for ``X-Forwarded-*``."""
+    peer, scheme = inbound.peer.encode(), inbound.scheme.encode()
+    return [b"x-forwarded-for: %b\r\n" % peer, b"x-forwarded-proto: %b\r\n" % scheme]
+
+
+class Gateway:
+    """See the module. Also the ``Door`` of the server protocols."""
+
+    def __init__(self, config: Config, backends: Mapping[str, Backend], keys: Keys) -> None:
+        self.config = config
+        self.backends = backends
+        self.keys = keys
+        self.fleet = Fleet(config.policy)
+        self.models = Models(config, backends)
+        self.routes = Routes(config.extra_paths)
+        self.clerk = Clerk(config, keys)
+        self.live: set[Relay] = set()
+        self.listeners: list[Listener] = []
+        """Who hears every event: journal, other replicas."""
+        self.tell: Callable[[Verdict], None] = _nobody
+        """Who hears every decision: the recent ones on the dashboard."""
+        self.began: Callable[[str], None] = _nobody
+        """Who hears that a request came in for a surface."""
+        self.ended: Callable[[Outcome], None] = _nobody
+        """Who hears how requests ended: metrics and log."""
+        self.max_body_bytes = config.server.max_body_bytes
+        self.max_header_bytes = config.server.max_header_bytes
+        self.surface_at = self.routes.at
+        self._epoch = time.time() - time.monotonic()
+        self._ids: set[str] = set()
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch that never run backwards within this process."""
+        return self._epoch + time.monotonic()
+
+    # -- facts
+    def observe(self, event: Event) -> None:
+        """Something happened. Never waits, never fails because of who listens."""
+        advance(self.fleet, event)
+        for listener in self.listeners:
+            listener(event)
+
+    def introduce(self, joined: Joined) -> None:
+        """A backend said (or configuration says) what it is."""
+        self.models.refresh()
+        self.observe(joined._replace(models=self.models.served_by(joined.backend)))
+
+    # -- judgement
+    def arrived(self, relay: Relay) -> Arrived:
+        """The request as the judgement sees it. Raises GatewayError for a model nobody serves."""
+        return self.as_arrived(relay.surface, relay.asked, relay.passport, relay.id)
+
+    def as_arrived(self, surface: Surface, asked: Asked, passport: Passport, request_id: str) -> Arrived:
+        """See ``arrived``. Surfaces that generate nothing count as one token of output."""
+        return Arrived(
+            self.now(),
+            request_id,
+            self.models.resolve(asked.model),
+            passport.app,
+            surface.name,
+            asked.prompt_bytes,
+            asked.prompt_tokens,
+            asked.media,
+            asked.cap,
+            asked.n,
+            asked.stream,
+            asked.temperature,
+            asked.features,
+            asked.content,
+            asked.system,
+            asked.fingerprint,
+            asked.prefixes,
+            passport.forced_lane,
+            passport.expected_output_tokens if surface.routed else 1,
+            random.random(),
+            random.random(),
+        )
+
+    def place(self, arrived: Arrived) -> Decision:
+        """Where a new request goes. Raises GatewayError when there is no place for it."""
+        self.observe(arrived)
+        verdict = decide(self.fleet, arrived)
+        self.tell(verdict)
+        if isinstance(verdict, Decision):
+            return verdict
+        raise no_place(verdict)
+
+    def place_again(self, arrived: Arrived, fault: str, status: int | None) -> Decision | None:
+        """Where a request goes whose backend failed; None when it may or can go nowhere else."""
+        if fault not in ("stalled", "refused") and not may_retry(self.fleet):
+            return None
+        verdict = decide(self.fleet, arrived)
+        if not isinstance(verdict, Decision):
+            return None
+        self.tell(verdict)
+        return verdict
+
+    # -- the relay's constant parts
+    def target(self, surface: Surface, inbound: Inbound) -> bytes:
+        """Path and query for the backend."""
+        path = self.routes.upstream(inbound.path)
+        return path + b"?" + inbound.query if inbound.query else path
+
+    def name_at(self, backend: Backend, model: str | None) -> str | None:
+        """See ``Models.name_at``."""
+        return self.models.name_at(backend, model)
+
+    def added_lines(self, relay: Relay) -> list[bytes]:
+        """Header lines the gateway adds towards a backend."""
+        lines = [b"x-request-id: %b\r\n" % relay.passport.id.encode()]
+        if self.config.server.forwarded == "append":
+            lines += forwarded_lines(relay.inbound)
+        return lines
+
+    def answer_lines(self, relay: Relay) -> list[bytes]:
+        """Header lines that tell the client what was decided."""
+        decision, passport = relay.decision, relay.passport
+        lines = [b"x-request-id: %b\r\n" % passport.id.encode()]
+        if decision is not None:
+            told = f"x-draftlane-lane: {decision.lane}\r\nx-draftlane-class: {decision.workload}\r\n"
+            told += f"x-draftlane-backend: {decision.backend}\r\nx-draftlane-reason: {decision.reason}\r\n"
+            lines.append(told.encode("latin-1", "replace"))
+        return lines if passport.origin is None else lines + cors_lines(passport.origin)
+
+    # -- Door
+    def refuse_early(self, inbound: Inbound, length: int | None) -> GatewayError | None:
+        """See ``Door``. The passport stays with the inbound for the relay."""
+        inbound.passport, knows_key = self.clerk.passport(inbound)
+        self.began(inbound.surface.name)
+        error = self.clerk.refusal(knows_key, length)
+        if error is not None:
+            self.ended(turned_away(inbound, error))
+        return error
+
+    def enter(self, inbound: Inbound, surface: Surface) -> None:
+        """See ``Door``."""
+        passport = inbound.passport or Passport("", "unnamed")
+        Relay(self, inbound, surface, passport, self._unique(passport.id)).begin()
+
+    def error_lines(self, inbound: Inbound) -> list[bytes]:
+        """See ``Door``."""
+        passport = inbound.passport
+        if passport is None:
+            return []
+        return [b"x-request-id: %b\r\n" % passport.id.encode(), *cors_lines(passport.origin)]
+
+    def _unique(self, wanted: str) -> str:
+        """Clients may repeat a request id while the first one runs; events need one per request."""
+        name, number = wanted, 1
+        while name in self._ids:
+            number += 1
+            name = f"{wanted}#{number}"
+        self._ids.add(name)
+        return name
+
+    # -- the end of a request
+    def settled(self, relay: Relay, ended: Finished | Failed | Cancelled) -> None:
+        """A dispatched request is over."""
+        self._ids.discard(relay.id)
+        self.observe(ended)
+        self.ended(told(relay, ended, relay.arrived.model in self.models.known, self.now()))
+
+    def rejected(self, relay: Relay, error: GatewayError) -> None:
+        """A request was turned down by us after its body was read."""
+        self._ids.discard(relay.id)
+        self.observe(Cancelled(self.now(), relay.id))
+        self.ended(turned_down(relay, error, self.now()))
+
+    # -- time passes
+    def tick(self) -> None:
+        """Several times a second: pulses, hung backends, patience."""
+        now = self.now()
+        for pulse in self._pulses(now):
+            self.observe(pulse)
+        for relay in list(self.live):
+            fault = relay.overdue(now)
+            if fault is not None:
+                relay.give_up(fault)
+            elif relay.backend is not None and self.fleet.backends[relay.backend.name].stalled:
+                relay.requeue()
+
+    def _pulses(self, now: float) -> list[Pulse]:
+        """One per backend with streams in flight; answers that do not stream are silent by nature."""
+        heard: dict[str, tuple[float, float]] = {}
+        for relay in self.live:
+            if relay.asked.stream and not relay.paused and relay.backend is not None:
+                name = relay.backend.name
+                at, gap = heard.get(name, (0.0, 0.0))
+                heard[name] = max(at, relay.heard_at), max(gap, relay.gap)
+                relay.gap = 0.0
+        return [Pulse(now, name, at, gap) for name, (at, gap) in sorted(heard.items())]
+
+    def sweep(self) -> None:
+        """Once a second: idle connections."""
+        for backend in self.backends.values():
+            backend.pool.sweep()
+
+    def close(self) -> None:
+        """Close the connections to the backends."""
+        for backend in self.backends.values():
+            backend.pool.close()

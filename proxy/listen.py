@@ -1,0 +1,81 @@
+"""Listening: uvicorn's server with our protocol, and a shutdown that cuts no stream before its time."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Generator
+from typing import Any
+
+import uvicorn
+
+from proxy.config import Config
+from proxy.wire.door import Door
+from proxy.wire.portable import App
+from proxy.wire.server import GatewayProtocol, bound_to
+
+log = logging.getLogger("draftlane")
+
+
+class GracefulServer(uvicorn.Server):
+    """uvicorn cancels ASGI tasks at the end of the grace period; what runs on the fast way is cut here."""
+
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_exit = on_exit
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals are ``proxy.serving``'s: uvicorn would raise them again before the journal is flushed."""
+        yield
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Stop accepting, let answers finish, cut the rest when the grace period ends."""
+        self._on_exit()
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GatewayProtocol):
+                connection.cut()
+        await asyncio.sleep(0)
+
+
+def public_server(config: Config, door: Door, app: App, on_exit: Callable[[], None]) -> GracefulServer:
+    """The clients' port."""
+    server = config.server
+    settings = uvicorn.Config(
+        app,
+        host=server.host,
+        port=server.port,
+        http=bound_to(door),
+        ssl_certfile=server.tls_cert_file,
+        ssl_keyfile=server.tls_key_file,
+        timeout_keep_alive=round(server.keep_alive_seconds),
+        timeout_graceful_shutdown=round(server.grace_seconds),
+        **_common(),
+    )
+    return GracefulServer(settings, on_exit)
+
+
+def admin_server(config: Config, app: App) -> GracefulServer | None:
+    """The operators' port, where one is configured."""
+    server = config.server
+    if server.admin_port is None:
+        return None
+    settings = uvicorn.Config(app, host=server.admin_host, port=server.admin_port, **_common())
+    return GracefulServer(settings, lambda: None)
+
+
+def _common() -> dict[str, Any]:
+    return {
+        "loop": "uvloop",
+        "lifespan": "off",
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "ws": "none",
+        "backlog": 2048,
+    }
+
+
+def port_of(server: uvicorn.Server) -> int:
+    """The port a started server listens on (port 0 asks the system for a free one)."""
+    return int(server.servers[0].sockets[0].getsockname()[1])

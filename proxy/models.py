@@ -1,0 +1,95 @@
+"""Names of models: aliases, what each backend calls a model, and the merged list for clients.
+
+An unknown name is not refused out of hand. Engines load adapters at run time, and llama.cpp answers to
+any name; as long as the fleet serves one model, the backend's own answer is the authority. Only with
+several models is there no telling whom to ask, and the gateway answers 404 itself.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from proxy.backends import Backend
+from proxy.config import Config
+from proxy.errors import GatewayError
+
+ANY = "*"
+
+
+class Models:
+    """Who serves what, under which names. ``refresh`` after discovery found something new."""
+
+    def __init__(self, config: Config, backends: Mapping[str, Backend]) -> None:
+        self._backends = backends
+        self._aliases = {alias: model.name for model in config.models for alias in model.aliases}
+        self._served: dict[str, tuple[str, ...]] = {}
+        self.known: frozenset[str] = frozenset()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Collect names again from configuration and discovery."""
+        self._served = {name: tuple(_names(backend)) for name, backend in self._backends.items()}
+        self.known = frozenset(model for models in self._served.values() for model in models)
+
+    def served_by(self, backend: str) -> tuple[str, ...]:
+        """Models of a backend under the names clients use; empty while nothing is known."""
+        return self._served[backend]
+
+    def resolve(self, asked: str | None) -> str:
+        """The name to route by. Raises GatewayError (404) when nobody could serve it."""
+        if asked is None:
+            return self._only() or ""
+        name = self._aliases.get(asked, asked)
+        if name in self.known:
+            return name
+        if ANY in self._aliases:
+            return self._aliases[ANY]
+        stand_in = self._only()
+        if stand_in is not None:
+            return stand_in
+        raise GatewayError("model_not_found", f"The model {asked!r} does not exist.", param="model")
+
+    def _only(self) -> str | None:
+        """The fleet's one model where there is just one (adapters of it aside), else None."""
+        bases = {models[0] for models in self._served.values() if models}
+        if any(not models for models in self._served.values()):
+            return next(iter(sorted(bases)), "") if len(bases) < 2 else None
+        return next(iter(bases)) if len(bases) == 1 else None
+
+    def name_at(self, backend: Backend, asked: str | None) -> str | None:
+        """What must stand in the body for this backend; None when the client's own name is right."""
+        if asked is None:
+            return None
+        name = self._aliases.get(asked, asked)
+        if name not in self.known and ANY in self._aliases:
+            name = self._aliases[ANY]
+        name = backend.renames.get(name, name)
+        return None if name == asked else name
+
+    def cards(self) -> list[dict[str, object]]:
+        """Entries of ``/v1/models``: each model once, as its backend describes it, then the aliases."""
+        cards: dict[str, dict[str, object]] = {}
+        for backend in self._backends.values():
+            back = {there: here for here, there in backend.renames.items()}
+            for card in _raw_cards(backend):
+                name = back.get(str(card["id"]), str(card["id"]))
+                cards.setdefault(name, card if card["id"] == name else {**card, "id": name})
+            for name in self._served[backend.name]:
+                cards.setdefault(name, {"id": name, "object": "model", "created": 0, "owned_by": "draftlane"})
+        for alias, name in self._aliases.items():
+            if alias != ANY:
+                base = cards.get(name, {"object": "model", "created": 0, "owned_by": "draftlane"})
+                cards.setdefault(alias, {**base, "id": alias, "root": name})
+        return list(cards.values())
+
+
+def _names(backend: Backend) -> Iterable[str]:
+    if backend.settings.models:
+        return backend.settings.models
+    back = {there: here for here, there in backend.renames.items()}
+    found = () if backend.discovered is None else backend.discovered.models
+    return [back.get(name, name) for name in found]
+
+
+def _raw_cards(backend: Backend) -> Iterable[dict[str, object]]:
+    cards = () if backend.discovered is None else backend.discovered.cards
+    allowed = backend.settings.models
+    return [card for card in cards if "id" in card and (not allowed or card["id"] in allowed)]

@@ -1,0 +1,415 @@
+"""One request on its way: sent to where the judgement says, its answer passed back byte for byte.
+
+The relay acts and decides nothing: which backend, whether another one may be tried, and when a
+backend counts as hung are answers of ``gateway``. It holds the answer's head until the first body
+byte, so that until then a failed or hung backend can be replaced unseen; after it nothing is retried.
+"""
+
+import logging
+import zlib
+from typing import TYPE_CHECKING
+
+from policies.decision import Decision
+from policies.events import Cancelled, Dispatched, Failed, Finished, FirstToken, Refused
+from proxy import errors
+from proxy.errors import GatewayError
+from proxy.surfaces.base import Asked, Facts, Meter, Surface
+from proxy.wire.client import Exchange, Headers
+from proxy.wire.headers import Framing, first, request_head, response_lines
+from proxy.wire.inbound import Inbound, Passport, answer_error
+
+if TYPE_CHECKING:
+    from proxy.backends import Backend
+    from proxy.gateway import Gateway
+
+log = logging.getLogger("draftlane.relay")
+OURS = frozenset(
+    (
+        b"x-request-id",
+        b"x-draftlane-lane",
+        b"x-draftlane-class",
+        b"x-draftlane-backend",
+        b"x-draftlane-reason",
+    )
+)
+NOTHING: frozenset[bytes] = frozenset()
+CODING = frozenset((b"content-encoding",))
+NEGOTIATION = frozenset((b"accept-encoding",))
+REFUSAL_BYTES = 65536
+"""A 400 longer than this is no refusal of a feature; it is passed on as it comes."""
+
+
+class Relay:
+    """See the module. Hears the client as ``Served`` and the backend as ``Receiver``."""
+
+    __slots__ = (
+        "_collected",
+        "_decoded",
+        "_expects_sse",
+        "_framing",
+        "_reason",
+        "_strip",
+        "answered_status",
+        "arrived",
+        "asked",
+        "attempts",
+        "backend",
+        "began_at",
+        "decision",
+        "done",
+        "exchange",
+        "first_token_at",
+        "gap",
+        "gateway",
+        "heard_at",
+        "id",
+        "inbound",
+        "meter",
+        "own_seconds",
+        "passport",
+        "paused",
+        "requeues",
+        "sent_at",
+        "status",
+        "surface",
+    )
+
+    def __init__(
+        self, gateway: "Gateway", inbound: Inbound, surface: Surface, passport: Passport, request_id: str
+    ) -> None:
+        self.gateway = gateway
+        self.inbound = inbound
+        self.surface = surface
+        self.id = request_id
+        self.passport = passport
+        self.began_at = gateway.now()
+        self.sent_at = self.heard_at = self.began_at
+        self.first_token_at: float | None = None
+        self.asked = Asked()
+        self.decision: Decision | None = None
+        self.backend: Backend | None = None
+        self.exchange: Exchange | None = None
+        self.meter: Meter | None = None
+        self.status = 0
+        self.answered_status = 0
+        """What the client got; 0 before its head is sent."""
+        self.own_seconds = 0.0
+        self.gap = 0.0
+        """Longest silence between two reads since the last pulse, first token seen."""
+        self.attempts = 0
+        self.requeues = 0
+        self.paused = False
+        self.done = False
+        self._decoded: bytes | None = None
+        self._framing: Framing | None = None
+        self._reason = b""
+        self._strip = False
+        self._expects_sse = False
+        self._collected: list[bytes] | None = None
+
+    def begin(self) -> None:
+        """Read the request, ask where it goes, send it."""
+        gateway, inbound = self.gateway, self.inbound
+        try:
+            content_type = first(inbound.headers, b"content-type") or b""
+            self.asked = self.surface.read(self._readable(), content_type.decode("latin-1"))
+            self.arrived = gateway.arrived(self)
+            decision = gateway.place(self.arrived)
+        except GatewayError as error:
+            self._reject(error)
+            return
+        inbound.served = self
+        gateway.live.add(self)
+        self._dispatch(decision)
+
+    def _readable(self) -> bytes:
+        """The body for looking at: content coding removed, the size bounded. Raises GatewayError."""
+        body = self.inbound.body()
+        coding = first(self.inbound.headers, b"content-encoding")
+        if coding is None or coding.strip().lower() in (b"", b"identity"):
+            return body
+        if coding.strip().lower() not in (b"gzip", b"x-gzip", b"deflate"):
+            raise GatewayError("unsupported_coding", "Send the request body uncompressed, or with gzip or deflate.")
+        self._decoded = decoded(body, self.gateway.max_body_bytes)
+        return self._decoded
+
+    # -- to the backend
+    def _dispatch(self, decision: Decision) -> None:
+        gateway = self.gateway
+        backend = gateway.backends[decision.backend]
+        self.decision = decision
+        self.backend = backend
+        self.sent_at = self.heard_at = now = gateway.now()
+        self._framing = self.meter = self._collected = None
+        gateway.observe(Dispatched(now, self.id, backend.name))
+        self.attempts += 1
+        if self.attempts == 1:
+            self.own_seconds = now - self.began_at
+        inbound = self.inbound
+        body, dropped = self._outgoing(backend)
+        head = request_head(
+            inbound.method,
+            gateway.target(self.surface, inbound),
+            inbound.headers,
+            backend.upstream,
+            gateway.added_lines(self),
+            dropped,
+            len(body) if body or inbound.method not in (b"GET", b"HEAD") else None,
+        )
+        self.exchange = backend.pool.send(head, body, self, inbound.method == b"HEAD")
+
+    def _outgoing(self, backend: "Backend") -> tuple[bytes, frozenset[bytes]]:
+        """The body to send, and the client's headers that no longer fit it."""
+        asked, body = self.asked, self.inbound.body()
+        inject = asked.stream and not asked.wants_usage and backend.takes_usage and self.surface.routed
+        model = self.gateway.name_at(backend, asked.model)
+        self._strip = inject
+        if not inject and model is None:
+            return body, NOTHING
+        plain = body if self._decoded is None else self._decoded
+        dropped = NOTHING if self._decoded is None else CODING
+        if inject:  # a compressed answer could not have our usage event taken out again
+            dropped |= NEGOTIATION
+        return self.surface.splice(plain, asked, model, inject), dropped
+
+    # -- Receiver: from the backend
+    def head(self, status: int, reason: bytes, headers: Headers) -> None:
+        """Keep the head back until the first body byte."""
+        self.status = status
+        self.heard_at = self.gateway.now()
+        if (status >= 500 and status != 501) or status == 429:
+            if self._elsewhere("busy" if status in (429, 503) else "status", status):
+                return
+        elif status == 400 and self.decision is not None and self.decision.lane == "speculative":
+            self._collected = []
+        self._reason = reason
+        framing = self._framing = response_lines(headers, OURS)
+        sse = self._expects_sse = "event-stream" in framing.content_type
+        self._strip = self._strip and sse and status == 200
+        if self.surface.routed and status == 200:
+            self.meter = self.surface.meter(self.asked, framing.content_type, framing.content_encoding, self._strip)
+
+    def body(self, data: bytes) -> None:
+        """The hot path: meter, write."""
+        heard_at = self.heard_at
+        now = self.heard_at = self.gateway.now()
+        meter = self.meter
+        if meter is not None:
+            try:
+                data = meter.feed(data, now)
+            except Exception:  # noqa: BLE001  # whatever it is, it is ours, and the client's answer goes on
+                self._meter_broke()
+            else:
+                if self.first_token_at is not None:
+                    if now - heard_at > self.gap:
+                        self.gap = now - heard_at
+                elif meter.first_token_at is not None:
+                    self.first_token_at = meter.first_token_at
+                    self.gateway.observe(FirstToken(self.first_token_at, self.id))
+        elif self._collected is not None:
+            self._collect(data)
+            return
+        if data:
+            if not self.inbound.started:
+                self._start()
+            self.inbound.write(data)
+
+    def end(self, trailers: Headers) -> None:
+        """The answer is complete."""
+        self.exchange = None
+        if self._collected is not None and self._refused():
+            return
+        if not self.inbound.started:
+            self._start()
+        for piece in self._collected or ():
+            self.inbound.write(piece)
+        if self.meter is not None:
+            self.inbound.write(self._held_back())
+        self.inbound.finish(trailers)
+        self._settle(self._outcome())
+
+    def failed(self, fault: str) -> None:
+        """The backend did not do its part."""
+        self.exchange = None
+        if self._elsewhere(fault, None):
+            return
+        gateway, backend = self.gateway, self.backend
+        assert backend is not None
+        error = errors.from_fault(fault)
+        if not self.inbound.started:
+            self._answer(error)
+        else:
+            if self._expects_sse and not self.inbound_coded():
+                self.inbound.write(self.surface.failure_event(error.message, error.code or "backend_failed"))
+            self.inbound.abort()
+        self._settle(Failed(gateway.now(), self.id, backend.name, fault))
+
+    def inbound_coded(self) -> bool:
+        """The answer is compressed: no event of ours can be added to it."""
+        return self._framing is not None and self._framing.content_encoding not in ("", "identity")
+
+    def _elsewhere(self, fault: str, status: int | None) -> bool:
+        """Try the next backend if nothing was sent to the client and the judgement allows it."""
+        backend = self.backend
+        if self.inbound.started or backend is None:
+            return False
+        arrived = self.arrived._replace(at=self.gateway.now(), excluded=(*self.arrived.excluded, backend.name))
+        decision = self.gateway.place_again(arrived, fault, status)
+        if decision is None:
+            return False
+        if self.exchange is not None:
+            self.exchange.cancel()
+        self.gateway.observe(Failed(arrived.at, self.id, backend.name, fault, status, final=False))
+        self.arrived = arrived
+        self._dispatch(decision)
+        return True
+
+    def requeue(self) -> bool:
+        """The backend hangs: send the request elsewhere while its client has seen nothing."""
+        if self.done or self.inbound.started or not self._elsewhere("stalled", None):
+            return False
+        self.requeues += 1
+        return True
+
+    def overdue(self, now: float) -> str | None:
+        """The fault when patience with the backend has run out."""
+        timeouts = self.gateway.config.timeouts
+        if self.done or self.paused or self.exchange is None or self.exchange.connection is None:
+            return None
+        if not self.inbound.started:
+            return "head-timeout" if now - self.sent_at > timeouts.first_byte_seconds else None
+        return "idle-timeout" if now - self.heard_at > timeouts.idle_seconds else None
+
+    def give_up(self, fault: str) -> None:
+        """Patience ran out."""
+        if self.exchange is not None:
+            self.exchange.cancel()
+        self.failed(fault)
+
+    # -- Served: from the client
+    def client_left(self) -> None:
+        """Stop the backend's work at once, in whatever phase."""
+        if self.done:
+            return
+        if self.exchange is not None:
+            self.exchange.cancel()
+            self.exchange = None
+        events = 0 if self.meter is None else self.meter.events
+        facts = Facts() if self.meter is None else self.meter.facts()
+        self._settle(Cancelled(self.gateway.now(), self.id, events, facts.completion_tokens))
+
+    def client_slow(self) -> None:
+        """Let the backend wait."""
+        self.paused = True
+        if self.exchange is not None:
+            self.exchange.pause()
+
+    def client_ready(self) -> None:
+        """Read on."""
+        self.paused = False
+        self.heard_at = self.gateway.now()
+        if self.exchange is not None:
+            self.exchange.resume()
+
+    # -- the small parts
+    def _start(self) -> None:
+        framing = self._framing
+        assert framing is not None
+        lines = framing.lines
+        lines += self.gateway.answer_lines(self)
+        self.answered_status = self.status
+        self.inbound.start(self.status, self._reason, lines, None if self._strip else framing.length)
+
+    def _meter_broke(self) -> None:
+        """A fault of ours must not cost the client its answer."""
+        log.exception("meter failed; the answer is passed on unmetered")
+        self.meter = None
+
+    def _held_back(self) -> bytes:
+        assert self.meter is not None
+        try:
+            return self.meter.end(self.gateway.now())
+        except Exception:  # noqa: BLE001  # as in body
+            self._meter_broke()
+            return b""
+
+    def _collect(self, data: bytes) -> None:
+        """Hold a 400 of the speculative lane until it is known whether it refuses a feature."""
+        collected = self._collected
+        assert collected is not None
+        collected.append(data)
+        if sum(map(len, collected)) > REFUSAL_BYTES:
+            self._collected = None
+            self._start()
+            self.inbound.write(b"".join(collected))
+
+    def _refused(self) -> bool:
+        """A 400 because the lane speculates: remember it, ask the other lane."""
+        backend, collected = self.backend, self._collected
+        assert backend is not None
+        assert collected is not None
+        feature = backend.engine.refused_feature(self.status, b"".join(collected))
+        if feature is None:
+            return False
+        self.gateway.observe(Refused(self.gateway.now(), self.id, backend.name, feature))
+        return self._elsewhere("refused", self.status)
+
+    def _outcome(self) -> Finished | Failed:
+        backend = self.backend
+        assert backend is not None
+        now = self.gateway.now()
+        if (self.status >= 500 and self.status != 501) or self.status == 429:
+            fault = "busy" if self.status in (429, 503) else "status"
+            return Failed(now, self.id, backend.name, fault, self.status)
+        facts = Facts() if self.meter is None else self.meter.facts()
+        return Finished(
+            now,
+            self.id,
+            self.status,
+            facts.prompt_tokens,
+            facts.cached_tokens,
+            facts.completion_tokens,
+            facts.reasoning_tokens,
+            facts.finish_reason,
+            facts.events,
+            facts.steps,
+            facts.draft_tokens,
+            facts.accepted_tokens,
+            facts.accepted_per_position,
+            facts.output_repeats,
+        )
+
+    def _answer(self, error: GatewayError) -> None:
+        lines = self.gateway.answer_lines(self)
+        self.answered_status = error.status
+        answer_error(self.inbound, error, self.surface.dialect, lines)
+
+    def _reject(self, error: GatewayError) -> None:
+        """Turned down before any backend was asked."""
+        self.done = True
+        self._answer(error)
+        self.gateway.rejected(self, error)
+
+    def _settle(self, outcome: Finished | Failed | Cancelled) -> None:
+        """The one way out: every request that was dispatched ends here, once."""
+        if self.done:
+            return
+        self.done = True
+        self.exchange = None
+        self.gateway.live.discard(self)
+        self.gateway.settled(self, outcome)
+
+
+def decoded(body: bytes, limit: int) -> bytes:
+    """Gzip or deflate removed. Raises GatewayError for broken data, or data that grows beyond ``limit`` bytes."""
+    for window in (47, -15):  # zlib and gzip by their headers; then raw deflate, which some clients send
+        machine = zlib.decompressobj(window)
+        try:
+            data = machine.decompress(body, limit + 1)
+        except zlib.error:
+            continue
+        if len(data) > limit:
+            raise GatewayError("too_large", f"The request body inflates beyond this gateway's limit of {limit} bytes.")
+        if machine.eof:
+            return data
+    raise GatewayError("bad_request", "The request body is not valid gzip or deflate data.")

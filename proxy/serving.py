@@ -1,0 +1,86 @@
+"""Running a gateway in this process: the application, its ports, and the signals."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from proxy.app import Application
+from proxy.config import Config
+from proxy.control import admin_app, dashboard, public_app
+from proxy.listen import GracefulServer, admin_server, port_of, public_server
+from proxy.wire.portable import Portable
+
+log = logging.getLogger("draftlane")
+
+
+class Ports(NamedTuple):
+    """Where a running gateway listens."""
+
+    public: int
+    admin: int | None
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    config: Config, worker: int | None = None
+) -> AsyncIterator[tuple[Application, Ports, GracefulServer]]:
+    """A gateway that serves for as long as the block lasts. Raises SystemExit when a port is taken."""
+    app = Application(config, worker)
+    async with app.running():
+        public, admin = _servers(config, app)
+        servers = [server for server in (public, admin) if server is not None]
+        tasks = [asyncio.create_task(server.serve()) for server in servers]
+        try:
+            await _started(servers, tasks)
+            yield app, Ports(port_of(public), None if admin is None else port_of(admin)), public
+        finally:
+            for server in servers:
+                server.should_exit = True
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _servers(config: Config, app: Application) -> tuple[GracefulServer, GracefulServer | None]:
+    def draining() -> None:
+        app.draining = True
+
+    on_public = config.server.admin_on_public_port
+    control = public_app(app, on_public)
+    public = public_server(config, app.gateway, Portable(app.gateway, control), draining)
+    if on_public:
+        dashboard(control)
+    if config.server.admin_port is None:
+        return public, None
+    admin = admin_app(app)
+    dashboard(admin)
+    return public, admin_server(config, admin)
+
+
+async def _started(servers: list[GracefulServer], tasks: list[asyncio.Task[None]]) -> None:
+    while not all(server.started for server in servers):
+        for task in tasks:
+            if task.done():
+                task.result()
+                raise SystemExit(1)
+        await asyncio.sleep(0.01)
+
+
+async def serve_forever(
+    config: Config, announce: Callable[[Application, Ports], None], worker: int | None = None
+) -> int:
+    """Serve until SIGTERM or SIGINT, then let answers finish; a second signal ends at once. The exit status."""
+    over = asyncio.Event()
+    async with serving(config, worker) as (app, ports, server):
+
+        def told() -> None:
+            server.force_exit = over.is_set()
+            over.set()
+
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, told)
+        announce(app, ports)
+        await over.wait()
+    return 0
