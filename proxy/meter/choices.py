@@ -10,7 +10,7 @@ _ENGINE_NOTES = frozenset({"metrics", "timings", "sglext", "meta_info", "error",
 class Choices:
     """Reads ``choices`` of events and documents, usage, and the engines' own notes on speculation."""
 
-    text_keys = (b"content", b"reasoning_content", b"reasoning", b"arguments", b"text")
+    text_keys: tuple[bytes, ...] = (b"content", b"reasoning_content", b"reasoning", b"arguments", b"text")
 
     def __init__(self) -> None:
         self.tally = Tally()

@@ -10,7 +10,7 @@ _GENERATED = ("text", "thinking", "partial_json")
 class Messages:
     """Reads ``content_block_delta`` for content, ``message_start`` and ``message_delta`` for usage."""
 
-    text_keys = (b"text", b"thinking", b"partial_json")
+    text_keys: tuple[bytes, ...] = (b"text", b"thinking", b"partial_json")
 
     def __init__(self) -> None:
         self.tally = Tally()

@@ -9,7 +9,7 @@ _LAST = frozenset({"response.completed", "response.incomplete", "response.failed
 class Responses:
     """Any ``….delta`` event with something in it is generated; the closing event has usage and status."""
 
-    text_keys = (b"delta",)
+    text_keys: tuple[bytes, ...] = (b"delta",)
 
     def __init__(self) -> None:
         self.tally = Tally()

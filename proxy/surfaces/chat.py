@@ -1,0 +1,106 @@
+"""``/v1/chat/completions``."""
+
+from typing import Any
+
+import msgspec
+
+from proxy.meter import meter_for
+from proxy.meter.choices import Choices
+from proxy.splice import splice
+from proxy.surfaces import failure
+from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.prompt import Message, Prompt
+from proxy.surfaces.traits import (
+    EXCERPT,
+    Sampling,
+    count,
+    effort,
+    kind_of_content,
+    number,
+    sampling_features,
+    tool_features,
+    truth,
+)
+
+
+class _Chat(Sampling):
+    messages: list[Message] = msgspec.field(default_factory=list)
+    tools: msgspec.Raw = msgspec.Raw()
+    functions: msgspec.Raw = msgspec.Raw()
+    tool_choice: Any = None
+    prediction: Any = None
+    reasoning_effort: Any = None
+    reasoning: Any = None
+    chat_template_kwargs: Any = None
+
+
+_decode = msgspec.json.Decoder(_Chat).decode
+
+
+class Chat:
+    """See ``proxy.surfaces.base.Surface``."""
+
+    name = "chat"
+    paths: tuple[str, ...] = ("/v1/chat/completions", "/chat/completions")
+    dialect = "openai"
+    routed = True
+
+    def read(self, body: bytes, content_type: str) -> Asked:
+        """See ``Surface``."""
+        asked = parse(body, _decode)
+        prompt = _prompt(asked)
+        features = _features(asked)
+        options = asked.stream_options
+        return Asked(
+            model=model_name(asked.model),
+            stream=truth(asked.stream),
+            prompt_bytes=prompt.size,
+            media=prompt.media,
+            cap=count(asked.max_tokens) if asked.max_completion_tokens is None else count(asked.max_completion_tokens),
+            n=count(asked.n) or 1,
+            temperature=number(asked.temperature),
+            features=tuple(sorted(features)),
+            content=kind_of_content(prompt.excerpt(EXCERPT), prompt.size, features),
+            system=prompt.system,
+            fingerprint=prompt.fingerprint,
+            prefixes=prompt.borders,
+            wants_usage=isinstance(options, dict) and truth(options.get("include_usage")),
+            has_stream_options=options is not msgspec.UNSET,
+            sample=prompt.sample(),
+        )
+
+    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
+        """See ``Surface``."""
+        return splice(body, model, inject_usage and asked.stream)
+
+    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
+        """See ``Surface``."""
+        return meter_for(Choices(), content_type, content_encoding, strip_usage)
+
+    def failure_event(self, message: str, code: str) -> bytes:
+        """See ``Surface``."""
+        return failure.openai(message, code)
+
+
+def _prompt(asked: _Chat) -> Prompt:
+    prompt = Prompt()
+    prompt.add_tools(asked.tools or asked.functions)
+    prompt.add_messages(asked.messages)
+    return prompt
+
+
+def _features(asked: _Chat) -> set[str]:
+    found = sampling_features(asked)
+    found |= tool_features(bytes(asked.tools or asked.functions), asked.tool_choice)
+    if asked.prediction:
+        found.add("prediction")
+    reasoning = asked.reasoning if isinstance(asked.reasoning, dict) else {}
+    found |= effort(asked.reasoning_effort or reasoning.get("effort"))
+    template = asked.chat_template_kwargs if isinstance(asked.chat_template_kwargs, dict) else {}
+    if template.get("enable_thinking") is False:
+        found.add("reasoning:off")
+    last = asked.messages[-1].role if asked.messages else None
+    if last in ("tool", "function", "assistant"):
+        found.add("last:assistant" if last == "assistant" else "last:tool")
+    return found

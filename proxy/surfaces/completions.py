@@ -1,0 +1,117 @@
+"""``/v1/completions``: text in, text out; prompts as text, lists of texts, token ids, lists of token ids."""
+
+from typing import Any
+
+import msgspec
+
+from proxy.meter import meter_for
+from proxy.meter.choices import Choices
+from proxy.splice import splice
+from proxy.surfaces import failure
+from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.prompt import Prompt
+from proxy.surfaces.traits import EXCERPT, Sampling, count, kind_of_content, number, sampling_features, truth
+
+_BYTES_PER_TOKEN = 4
+
+
+class _Completion(Sampling):
+    prompt: msgspec.Raw = msgspec.Raw()
+    suffix: Any = None
+    echo: Any = None
+    n_predict: Any = None
+
+
+_decode = msgspec.json.Decoder(_Completion).decode
+_ids = msgspec.json.Decoder(list[int])
+_id_lists = msgspec.json.Decoder(list[list[int]])
+_texts = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Completions:
+    """See ``proxy.surfaces.base.Surface``."""
+
+    name = "completions"
+    paths: tuple[str, ...] = ("/v1/completions", "/completions")
+    dialect = "openai"
+    routed = True
+
+    def read(self, body: bytes, content_type: str) -> Asked:
+        """See ``Surface``."""
+        asked = parse(body, _decode)
+        prompt = Prompt()
+        tokens, prompts = _measure(prompt, bytes(asked.prompt))
+        features = _features(asked)
+        options = asked.stream_options
+        return Asked(
+            model=model_name(asked.model),
+            stream=truth(asked.stream),
+            prompt_bytes=prompt.size,
+            prompt_tokens=tokens,
+            cap=count(asked.n_predict) if asked.max_tokens is None else count(asked.max_tokens),
+            n=(count(asked.n) or 1) * max(prompts, 1),
+            temperature=number(asked.temperature),
+            features=tuple(sorted(features)),
+            content=kind_of_content(prompt.excerpt(EXCERPT), prompt.size, features),
+            fingerprint=prompt.fingerprint,
+            prefixes=prompt.borders,
+            wants_usage=isinstance(options, dict) and truth(options.get("include_usage")),
+            has_stream_options=options is not msgspec.UNSET,
+            sample=prompt.sample() if tokens is None else "",
+        )
+
+    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
+        """See ``Surface``."""
+        return splice(body, model, inject_usage and asked.stream)
+
+    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
+        """See ``Surface``."""
+        return meter_for(Choices(), content_type, content_encoding, strip_usage)
+
+    def failure_event(self, message: str, code: str) -> bytes:
+        """See ``Surface``."""
+        return failure.openai(message, code)
+
+
+def _measure(prompt: Prompt, raw: bytes) -> tuple[int | None, int]:
+    """Adds the prompt; returns its exact token count where the client sent ids, and how many prompts there are."""
+    if not raw.startswith(b"["):
+        prompt.add(raw)
+        prompt.border()
+        return None, 1
+    lengths = _id_lengths(raw)
+    if lengths is not None:
+        tokens = sum(lengths)
+        prompt.add_structure(raw)
+        prompt.size = tokens * _BYTES_PER_TOKEN
+        prompt.border()
+        return tokens, len(lengths)
+    try:
+        texts = _texts.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        texts = []
+    for text in texts:
+        prompt.add(text)
+        prompt.border()
+    return None, len(texts)
+
+
+def _id_lengths(raw: bytes) -> list[int] | None:
+    """Number of token ids of each prompt; None when the prompts are texts."""
+    second = raw[1:].lstrip()[:1]
+    try:
+        if second == b"[":
+            return [len(ids) for ids in _id_lists.decode(raw)]
+        return [len(_ids.decode(raw))] if second.isdigit() else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _features(asked: _Completion) -> set[str]:
+    found = sampling_features(asked)
+    if asked.suffix:
+        found.add("suffix")
+    if asked.echo:
+        found.add("echo")
+    return found

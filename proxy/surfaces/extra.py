@@ -1,0 +1,21 @@
+"""Any other path an operator has opened: passed on, whatever it carries."""
+
+from proxy.errors import BadRequest
+from proxy.surfaces.audio import Upload
+from proxy.surfaces.base import Asked
+
+
+class Extra(Upload):
+    """Reads the model name where it can; refuses nothing, for nothing is known of such a surface."""
+
+    def read(self, body: bytes, content_type: str) -> Asked:
+        """See ``Surface``."""
+        try:
+            return super().read(body, content_type)
+        except BadRequest:
+            return Asked(prompt_bytes=len(body))
+
+
+def extra(path: str) -> Extra:
+    """The surface for a configured path."""
+    return Extra("extra", path)

@@ -1,0 +1,107 @@
+"""Anthropic's ``/v1/messages`` and its ``count_tokens``."""
+
+from typing import Any
+
+import msgspec
+
+from proxy.meter import meter_for
+from proxy.meter.messages import Messages as Reader
+from proxy.meter.passing import Passing
+from proxy.splice import splice
+from proxy.surfaces import failure
+from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.prompt import Message, Prompt
+from proxy.surfaces.traits import EXCERPT, count, effort, kind_of_content, number, tool_features, truth
+
+
+class _Messages(msgspec.Struct):
+    model: Any = None
+    stream: Any = None
+    system: msgspec.Raw = msgspec.Raw()
+    messages: list[Message] = msgspec.field(default_factory=list)
+    max_tokens: Any = None
+    temperature: Any = None
+    tools: msgspec.Raw = msgspec.Raw()
+    tool_choice: Any = None
+    stop_sequences: Any = None
+    thinking: Any = None
+    output_config: Any = None
+
+
+_decode = msgspec.json.Decoder(_Messages).decode
+
+
+class Messages:
+    """See ``proxy.surfaces.base.Surface``."""
+
+    name = "messages"
+    paths: tuple[str, ...] = ("/v1/messages", "/messages")
+    dialect = "anthropic"
+    routed = True
+
+    def read(self, body: bytes, content_type: str) -> Asked:
+        """See ``Surface``."""
+        asked = parse(body, _decode)
+        prompt = Prompt()
+        prompt.add_tools(asked.tools)
+        prompt.add_system(asked.system)
+        prompt.add_messages(asked.messages)
+        features = _features(asked)
+        return Asked(
+            model=model_name(asked.model),
+            stream=truth(asked.stream),
+            prompt_bytes=prompt.size,
+            media=prompt.media,
+            cap=count(asked.max_tokens),
+            temperature=number(asked.temperature),
+            features=tuple(sorted(features)),
+            content=kind_of_content(prompt.excerpt(EXCERPT), prompt.size, features),
+            system=prompt.system,
+            fingerprint=prompt.fingerprint,
+            prefixes=prompt.borders,
+            # Its usage is always told, in the first and last events.
+            wants_usage=True,
+            sample=prompt.sample(),
+        )
+
+    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
+        """See ``Surface``."""
+        return splice(body, model, False)
+
+    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
+        """See ``Surface``."""
+        return meter_for(Reader(), content_type, content_encoding, False)
+
+    def failure_event(self, message: str, code: str) -> bytes:
+        """See ``Surface``."""
+        return failure.anthropic(message, code)
+
+
+class CountTokens(Messages):
+    """The same question without an answer to generate."""
+
+    name = "count_tokens"
+    paths: tuple[str, ...] = ("/v1/messages/count_tokens", "/messages/count_tokens")
+    routed = False
+
+    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
+        """See ``Surface``."""
+        return Passing()
+
+
+def _features(asked: _Messages) -> set[str]:
+    found = tool_features(bytes(asked.tools), asked.tool_choice)
+    if asked.stop_sequences:
+        found.add("stop")
+    if isinstance(asked.thinking, dict) and asked.thinking.get("type") in ("enabled", "adaptive"):
+        found.add("reasoning:on")
+    if isinstance(asked.output_config, dict):
+        found |= effort(asked.output_config.get("effort"))
+    if asked.messages and _answers_a_tool(asked.messages[-1]):
+        found.add("last:tool")
+    return found
+
+
+def _answers_a_tool(message: Message) -> bool:
+    return b'"tool_result"' in bytes(message.content)[:256]

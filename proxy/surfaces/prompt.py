@@ -1,0 +1,193 @@
+"""What a model has to read: how much, how it begins, and whether it was seen before.
+
+Contents stay raw JSON strings: their bytes are counted and fingerprinted without being decoded.
+Fingerprints are CRC-32 and Adler-32 side by side, cut to 52 bits so that any JSON reader keeps them
+exact; they are the same in every process, which Python's ``hash`` is not.
+"""
+
+from typing import Any
+from zlib import adler32, crc32
+
+import msgspec
+
+_TEXTUAL = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "reasoning"})
+_STRUCTURED = frozenset(
+    {
+        "tool_use",
+        "tool_result",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+        "server_tool_use",
+        "web_search_tool_result",
+        "item_reference",
+    }
+)
+_HASHED_WHOLE = 256 << 10  # bytes; beyond (images) a sample of this size stands for it
+_SAMPLE = 16 << 10
+_SYSTEM = ("system", "developer")
+_FIRST_BORDERS, _LAST_BORDERS = 4, 12
+
+
+class Part(msgspec.Struct):
+    """One part of a message's content, in any of the three dialects."""
+
+    type: Any = None
+    text: msgspec.Raw = msgspec.Raw()
+    thinking: msgspec.Raw = msgspec.Raw()
+    content: msgspec.Raw = msgspec.Raw()
+
+
+class Message(msgspec.Struct):
+    """One message of a conversation; what it has beyond these is not text."""
+
+    role: Any = None
+    content: msgspec.Raw = msgspec.Raw()
+    tool_calls: msgspec.Raw = msgspec.Raw()
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+
+
+class _Tool(msgspec.Struct):
+    name: str = ""
+    function: _Function = msgspec.field(default_factory=_Function)
+
+
+_tools = msgspec.json.Decoder(list[_Tool])
+_parts = msgspec.json.Decoder(list[Part])
+_string = msgspec.json.Decoder(str)
+
+
+class Prompt:
+    """Adds up a prompt piece by piece, in the order in which the model reads it."""
+
+    __slots__ = ("_adler", "_borders", "_crc", "_texts", "media", "size", "system")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes of text so far."""
+        self.media = 0
+        self.system = 0
+        self._crc = 0
+        self._adler = 1
+        self._texts: list[bytes] = []
+        self._borders: list[tuple[int, int]] = []
+
+    def add(self, raw: msgspec.Raw | bytes) -> None:
+        """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
+        data = bytes(raw)
+        if not data:
+            return
+        self._hash(data)
+        self._measure(data)
+
+    def _measure(self, data: bytes) -> None:
+        first = data[:1]
+        if first == b'"':
+            self.size += len(data) - 2
+            self._texts.append(data)
+        elif first == b"[":
+            self._measure_parts(data)
+        elif data != b"null":
+            self.size += len(data)
+
+    def _measure_parts(self, data: bytes) -> None:
+        try:
+            parts = _parts.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            self.size += len(data)
+            return
+        for part in parts:
+            kind = part.type if isinstance(part.type, str) else "text"
+            if kind in _TEXTUAL:
+                self._measure(bytes(part.text) or bytes(part.thinking))
+            elif kind in _STRUCTURED:
+                self._measure(bytes(part.content))
+            else:
+                self.media += 1
+
+    def add_structure(self, raw: msgspec.Raw | bytes) -> None:
+        """Raw JSON that the model reads as such (tool calls, tool definitions)."""
+        data = bytes(raw)
+        if data and data != b"null":
+            self.size += len(data)
+            self._hash(data)
+
+    def add_tools(self, tools: msgspec.Raw) -> None:
+        """Tool definitions. They come first: chat templates put them before the messages."""
+        if tools:
+            self.add_structure(tools)
+            self.system = crc32(_names(bytes(tools)), self.system)
+
+    def add_system(self, raw: msgspec.Raw) -> None:
+        """A system prompt; counts for the fingerprint ``system`` as well."""
+        self.add(raw)
+        if raw:
+            self.system = crc32(raw, self.system)
+
+    def add_messages(self, messages: list[Message]) -> None:
+        """A conversation, with a border after each message; its first messages may be a system prompt."""
+        at_start = True
+        for message in messages:
+            role = message.role if isinstance(message.role, str) else ""
+            self.mark(role.encode("utf-8", "replace"))
+            at_start = at_start and role in _SYSTEM
+            if at_start:
+                self.add_system(message.content)
+            else:
+                self.add(message.content)
+            self.add_structure(message.tool_calls)
+            self.border()
+
+    def mark(self, name: bytes) -> None:
+        """Something that tells prompts apart and is no text (a role)."""
+        self._crc, self._adler = crc32(name, self._crc), adler32(name, self._adler)
+
+    def _hash(self, data: bytes) -> None:
+        if len(data) > _HASHED_WHOLE:
+            step = len(data) // 8
+            data = b"".join(data[at : at + _HASHED_WHOLE // 8] for at in range(0, len(data), step)) + b"%d" % len(data)
+        self._crc, self._adler = crc32(data, self._crc), adler32(data, self._adler)
+
+    @property
+    def fingerprint(self) -> int:
+        """Of everything added so far; never 0."""
+        return (self._crc << 20 | self._adler & 0xFFFFF) or 1
+
+    def border(self) -> None:
+        """A message ends here: what came so far may be the beginning of a later prompt."""
+        self._borders.append((self.fingerprint, self.size))
+
+    @property
+    def borders(self) -> tuple[tuple[int, int], ...]:
+        """Of long conversations the first few borders (shared by sessions) and the last (shared by turns)."""
+        if len(self._borders) <= _FIRST_BORDERS + _LAST_BORDERS:
+            return tuple(self._borders)
+        return (*self._borders[:_FIRST_BORDERS], *self._borders[-_LAST_BORDERS:])
+
+    def sample(self) -> str:
+        """The whole text where it is short enough to be counted, else nothing."""
+        if self.size > _SAMPLE:
+            return ""
+        try:
+            return "\n".join(map(_string.decode, self._texts))
+        except msgspec.DecodeError:
+            return ""
+
+    def excerpt(self, size: int) -> bytes:
+        """Up to ``size`` raw bytes from the beginning and the end of the last text, for guessing what it is about."""
+        if not self._texts:
+            return b""
+        last = self._texts[-1]
+        return last if len(last) <= size else last[: size // 2] + last[-size // 2 :]
+
+
+def _names(tools: bytes) -> bytes:
+    """The tools' names, or the raw definitions where they cannot be read."""
+    try:
+        return ",".join([tool.function.name or tool.name for tool in _tools.decode(tools)]).encode("utf-8", "replace")
+    except (msgspec.DecodeError, RecursionError):
+        return tools

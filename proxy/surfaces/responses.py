@@ -1,0 +1,132 @@
+"""``/v1/responses``: OpenAI's newer surface, with typed events."""
+
+from typing import Any
+
+import msgspec
+
+from proxy.meter import meter_for
+from proxy.meter.responses import Responses as Reader
+from proxy.splice import splice
+from proxy.surfaces import failure
+from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.prompt import Prompt
+from proxy.surfaces.traits import (
+    EXCERPT,
+    Sampling,
+    count,
+    effort,
+    format_features,
+    kind_of_content,
+    number,
+    sampling_features,
+    tool_features,
+    truth,
+)
+
+
+class _Item(msgspec.Struct):
+    """One item of the input: a message, a call, its output."""
+
+    type: Any = None
+    role: Any = None
+    content: msgspec.Raw = msgspec.Raw()
+    arguments: msgspec.Raw = msgspec.Raw()
+    output: msgspec.Raw = msgspec.Raw()
+
+
+class _Response(Sampling):
+    input: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    max_output_tokens: Any = None
+    text: Any = None
+    reasoning: Any = None
+    tools: msgspec.Raw = msgspec.Raw()
+    tool_choice: Any = None
+    top_logprobs: Any = None
+    previous_response_id: Any = None
+
+
+_decode = msgspec.json.Decoder(_Response).decode
+_items = msgspec.json.Decoder(list[_Item])
+
+
+class Responses:
+    """See ``proxy.surfaces.base.Surface``."""
+
+    name = "responses"
+    paths: tuple[str, ...] = ("/v1/responses", "/responses")
+    dialect = "openai"
+    routed = True
+
+    def read(self, body: bytes, content_type: str) -> Asked:
+        """See ``Surface``."""
+        asked = parse(body, _decode)
+        prompt = Prompt()
+        prompt.add_tools(asked.tools)
+        prompt.add_system(asked.instructions)
+        last = _add_input(prompt, bytes(asked.input))
+        features = _features(asked)
+        if last is not None and last.type in ("function_call_output", "custom_tool_call_output"):
+            features.add("last:tool")
+        return Asked(
+            model=model_name(asked.model),
+            stream=truth(asked.stream),
+            prompt_bytes=prompt.size,
+            media=prompt.media,
+            cap=count(asked.max_output_tokens),
+            temperature=number(asked.temperature),
+            features=tuple(sorted(features)),
+            content=kind_of_content(prompt.excerpt(EXCERPT), prompt.size, features),
+            system=prompt.system,
+            fingerprint=prompt.fingerprint,
+            prefixes=prompt.borders,
+            # Its usage is always told, in the last event.
+            wants_usage=True,
+            sample=prompt.sample(),
+        )
+
+    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
+        """See ``Surface``."""
+        return splice(body, model, False)
+
+    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
+        """See ``Surface``."""
+        return meter_for(Reader(), content_type, content_encoding, False)
+
+    def failure_event(self, message: str, code: str) -> bytes:
+        """See ``Surface``."""
+        return failure.responses(message, code)
+
+
+def _add_input(prompt: Prompt, raw: bytes) -> _Item | None:
+    """Adds a text or a list of items; returns the last item."""
+    try:
+        items = _items.decode(raw) if raw.startswith(b"[") else None
+    except (msgspec.DecodeError, RecursionError):
+        prompt.add_structure(raw)
+        return None
+    if items is None:
+        prompt.add(raw)
+        prompt.border()
+        return None
+    for item in items:
+        prompt.mark(f"{item.type}{item.role}".encode("utf-8", "replace")[:64])
+        prompt.add(item.content)
+        prompt.add(item.arguments)
+        prompt.add(item.output)
+        prompt.border()
+    return items[-1] if items else None
+
+
+def _features(asked: _Response) -> set[str]:
+    found = sampling_features(asked)
+    found |= format_features(asked.text)
+    found |= tool_features(bytes(asked.tools), asked.tool_choice)
+    if asked.top_logprobs:
+        found.add("logprobs")
+    if isinstance(asked.reasoning, dict):
+        found |= effort(asked.reasoning.get("effort"))
+    if asked.previous_response_id:
+        found.add("previous_response")
+    return found
