@@ -1,0 +1,1 @@
+"""Proof: measure before and after, and refuse to be fooled."""
