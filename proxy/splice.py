@@ -9,13 +9,21 @@ from typing import NamedTuple
 import msgspec
 
 _BOM = b"\xef\xbb\xbf"
-_SPACE = re.compile(rb"[ \t\r\n]*")
+_OPENING = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_KEY = re.compile(rb'[ \t\r\n]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_AFTER_VALUE = re.compile(rb"[ \t\r\n]*([,}])")
+_CLOSING = re.compile(rb"[ \t\r\n]*\}")
 _SCALAR = re.compile(rb"[^,\]}\s]+")
 _NESTING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _VALUE_FOLLOWS = b" \t\r\n,}"
+_MODEL = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("[^"]*")')
+_SHORT = 16 << 10  # bytes; beyond, the parser finds the key faster than a search does
 _ASK_USAGE = b'"include_usage":true'
 _raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+Edit = tuple[int, int, bytes]
 
 
 class Member(NamedTuple):
@@ -32,48 +40,41 @@ def members(body: bytes) -> list[Member]:
         raws = _raw_members.decode(body.removeprefix(_BOM))
     except (msgspec.DecodeError, RecursionError):
         raws = {}  # NaN and the like; then every value is walked through
+    at = _opening(body)
+    if _CLOSING.match(body, at):
+        return []
     found: list[Member] = []
-    at = _space(body, _opening(body) + 1)
-    while body[at : at + 1] != b"}":
-        key = _expect(_STRING, body, at)
-        colon = _space(body, key.end())
-        if body[colon : colon + 1] != b":":
-            raise ValueError("no colon after a key")
-        start = _space(body, colon + 1)
-        name = _text(key[0])
+    more = b","
+    while more == b",":
+        key = _expect(_KEY, body, at)
+        name, start = _text(key[1]), key.end()
         end = _value_end(body, start, raws.get(name))
         found.append(Member(name, start, end))
-        at = _space(body, end)
-        if body[at : at + 1] == b",":
-            at = _space(body, at + 1)
-        elif body[at : at + 1] != b"}":
-            raise ValueError("no comma after a member")
+        after = _expect(_AFTER_VALUE, body, end)
+        more, at = after[1], after.end()
     return found
 
 
 def _opening(body: bytes) -> int:
-    at = _space(body, 3 if body.startswith(_BOM) else 0)
-    if body[at : at + 1] != b"{":
-        raise ValueError("no JSON object")
-    return at
-
-
-def _space(body: bytes, at: int) -> int:
-    return _expect(_SPACE, body, at).end()
+    """Index after the opening brace."""
+    return _expect(_OPENING, body, 0).end()
 
 
 def _expect(pattern: re.Pattern[bytes], body: bytes, at: int) -> re.Match[bytes]:
     match = pattern.match(body, at)
     if match is None:
-        raise ValueError(f"not JSON at byte {at}")
+        raise ValueError(f"not a JSON object at byte {at}")
     return match
 
 
-def _text(quoted: bytes) -> str:
+def _text(inside: bytes) -> str:
+    """A key from between its quotes."""
+    if b"\\" not in inside:
+        return inside.decode("utf-8", "replace")
     try:
-        return str(msgspec.json.decode(quoted, type=str))
+        return str(msgspec.json.decode(b'"%b"' % inside, type=str))
     except msgspec.DecodeError:  # a lone surrogate: no key that anybody looks for
-        return quoted.decode("utf-8", "replace")
+        return inside.decode("utf-8", "replace")
 
 
 def _value_end(body: bytes, start: int, raw: msgspec.Raw | None) -> int:
@@ -96,24 +97,30 @@ def _value_end(body: bytes, start: int, raw: msgspec.Raw | None) -> int:
     raise ValueError("an object or array does not end")
 
 
-def splice(body: bytes, model: str | None, include_usage: bool) -> bytes:
+def splice(
+    body: bytes, model: str | None, include_usage: bool, old_model: str | None = None, has_stream_options: bool = True
+) -> bytes:
     """``body`` with ``model`` as its model (None: unchanged) and, if wanted, usage asked for in the stream.
 
-    A body that cannot be walked comes back unchanged: the backend shall judge it.
+    ``old_model`` and ``has_stream_options`` are what the reader saw; with them the members need not be walked in the
+    usual cases. A body that cannot be walked comes back unchanged: the backend shall judge it.
     """
     if model is None and not include_usage:
         return body
+    edits: list[Edit] = []
     try:
-        known = members(body)
-        edits = _model_edits(known, model) if model is not None else []
+        known = None
+        if model is not None:
+            quick = _lone_model(body, old_model)
+            known = members(body) if quick is None else None
+            spans = quick or [(member.start, member.end) for member in known or () if member.key == "model"]
+            name = msgspec.json.encode(model)
+            edits += [(start, end, name) for start, end in spans]
         if include_usage:
-            edits += _usage_edits(body, known)
+            edits += _usage_edits(body, (known or members(body)) if has_stream_options else [])
     except ValueError:
         return body
     return _apply(body, edits)
-
-
-Edit = tuple[int, int, bytes]
 
 
 def _apply(body: bytes, edits: list[Edit]) -> bytes:
@@ -125,17 +132,20 @@ def _apply(body: bytes, edits: list[Edit]) -> bytes:
     return b"".join((*pieces, body[done:]))
 
 
-def _model_edits(known: list[Member], model: str) -> list[Edit]:
-    name = msgspec.json.encode(model)
-    return [(member.start, member.end, name) for member in known if member.key == "model"]
+def _lone_model(body: bytes, old_model: str | None) -> list[tuple[int, int]] | None:
+    """The value's place when a short body has the key but once, and it holds what the reader saw."""
+    if old_model is None or len(body) > _SHORT or body.count(b'"model"') != 1 or b"\\u00" in body:
+        return None
+    found = _MODEL.search(body)
+    return [found.span(1)] if found and found[1] == msgspec.json.encode(old_model) else None
 
 
 def _usage_edits(body: bytes, known: list[Member]) -> list[Edit]:
     """Merges into the client's own ``stream_options``; what is no object is left for the backend to refuse."""
     options = [member for member in known if member.key == "stream_options"]
     if not options:
-        at = _opening(body) + 1
-        return [(at, at, b'"stream_options":{%b}%b' % (_ASK_USAGE, b"," if known else b""))]
+        at = _opening(body)
+        return [(at, at, b'"stream_options":{%b}%b' % (_ASK_USAGE, b"" if _CLOSING.match(body, at) else b","))]
     _, start, end = options[-1]  # as engines do: the last of two counts
     value = body[start:end]
     if value == b"null":

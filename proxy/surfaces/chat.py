@@ -60,7 +60,7 @@ class Chat:
             cap=count(asked.max_tokens) if asked.max_completion_tokens is None else count(asked.max_completion_tokens),
             n=count(asked.n) or 1,
             temperature=number(asked.temperature),
-            features=tuple(sorted(features)),
+            features=tuple(sorted(features)) if features else (),
             content=kind_of_content(prompt.excerpt(EXCERPT), prompt.size, features),
             system=prompt.system,
             fingerprint=prompt.fingerprint,
@@ -72,7 +72,7 @@ class Chat:
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
-        return splice(body, model, inject_usage and asked.stream)
+        return splice(body, model, inject_usage and asked.stream, asked.model, asked.has_stream_options)
 
     def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
         """See ``Surface``."""
@@ -92,13 +92,16 @@ def _prompt(asked: _Chat) -> Prompt:
 
 def _features(asked: _Chat) -> set[str]:
     found = sampling_features(asked)
-    found |= tool_features(bytes(asked.tools or asked.functions), asked.tool_choice)
+    if tools := asked.tools or asked.functions:
+        found |= tool_features(bytes(tools), asked.tool_choice)
     if asked.prediction:
         found.add("prediction")
-    reasoning = asked.reasoning if isinstance(asked.reasoning, dict) else {}
-    found |= effort(asked.reasoning_effort or reasoning.get("effort"))
-    template = asked.chat_template_kwargs if isinstance(asked.chat_template_kwargs, dict) else {}
-    if template.get("enable_thinking") is False:
+    if asked.reasoning_effort:
+        found |= effort(asked.reasoning_effort)
+    elif isinstance(asked.reasoning, dict):
+        found |= effort(asked.reasoning.get("effort"))
+    template = asked.chat_template_kwargs
+    if isinstance(template, dict) and template.get("enable_thinking") is False:
         found.add("reasoning:off")
     last = asked.messages[-1].role if asked.messages else None
     if last in ("tool", "function", "assistant"):

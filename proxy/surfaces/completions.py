@@ -63,7 +63,7 @@ class Completions:
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
-        return splice(body, model, inject_usage and asked.stream)
+        return splice(body, model, inject_usage and asked.stream, asked.model, asked.has_stream_options)
 
     def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
         """See ``Surface``."""

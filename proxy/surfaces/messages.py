@@ -67,7 +67,7 @@ class Messages:
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
-        return splice(body, model, False)
+        return splice(body, model, False, asked.model)
 
     def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
         """See ``Surface``."""

@@ -1,12 +1,13 @@
 """What a model has to read: how much, how it begins, and whether it was seen before.
 
-Contents stay raw JSON strings: their bytes are counted and fingerprinted without being decoded.
-Fingerprints are CRC-32 and Adler-32 side by side, cut to 52 bits so that any JSON reader keeps them
-exact; they are the same in every process, which Python's ``hash`` is not.
+Contents stay raw JSON strings: their bytes are counted and fingerprinted without being decoded. A
+fingerprint is a rolling CRC-32 with the size beside it, 52 bits in all so that any JSON reader keeps
+it exact, and the same in every process, which Python's ``hash`` is not. Two prompts that share one by
+chance (1 in 2³² at equal size) cost an estimate, never an answer.
 """
 
 from typing import Any
-from zlib import adler32, crc32
+from zlib import crc32
 
 import msgspec
 
@@ -27,6 +28,7 @@ _STRUCTURED = frozenset(
 _HASHED_WHOLE = 256 << 10  # bytes; beyond (images) a sample of this size stands for it
 _SAMPLE = 16 << 10
 _SYSTEM = ("system", "developer")
+_ROLE_SALTS = {role: crc32(role.encode()) for role in ("system", "developer", "user", "assistant", "tool", "function")}
 _FIRST_BORDERS, _LAST_BORDERS = 4, 12
 
 
@@ -47,16 +49,6 @@ class Message(msgspec.Struct):
     tool_calls: msgspec.Raw = msgspec.Raw()
 
 
-class _Function(msgspec.Struct):
-    name: str = ""
-
-
-class _Tool(msgspec.Struct):
-    name: str = ""
-    function: _Function = msgspec.field(default_factory=_Function)
-
-
-_tools = msgspec.json.Decoder(list[_Tool])
 _parts = msgspec.json.Decoder(list[Part])
 _string = msgspec.json.Decoder(str)
 
@@ -64,25 +56,32 @@ _string = msgspec.json.Decoder(str)
 class Prompt:
     """Adds up a prompt piece by piece, in the order in which the model reads it."""
 
-    __slots__ = ("_adler", "_borders", "_crc", "_texts", "media", "size", "system")
+    __slots__ = ("_borders", "_crc", "_texts", "media", "size", "system")
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes of text so far."""
         self.media = 0
+        """Parts that are no text: images, audio, files."""
         self.system = 0
+        """Fingerprint of tools and system prompt, 0 for none."""
         self._crc = 0
-        self._adler = 1
         self._texts: list[bytes] = []
         self._borders: list[tuple[int, int]] = []
 
-    def add(self, raw: msgspec.Raw | bytes) -> None:
+    def add(self, raw: msgspec.Raw | bytes, role: object = "") -> None:
         """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
         data = bytes(raw)
-        if not data:
-            return
-        self._hash(data)
-        self._measure(data)
+        salt = _ROLE_SALTS.get(role, 0) if type(role) is str else 0
+        if len(data) > _HASHED_WHOLE:
+            self._crc = crc32(_thinned(data), self._crc ^ salt)
+        else:
+            self._crc = crc32(data, self._crc ^ salt)
+        if data[:1] == b'"':
+            self.size += len(data) - 2
+            self._texts.append(data)
+        elif data:
+            self._measure(data)
 
     def _measure(self, data: bytes) -> None:
         first = data[:1]
@@ -114,48 +113,40 @@ class Prompt:
         data = bytes(raw)
         if data and data != b"null":
             self.size += len(data)
-            self._hash(data)
+            self._crc = crc32(_thinned(data), self._crc)
 
     def add_tools(self, tools: msgspec.Raw) -> None:
         """Tool definitions. They come first: chat templates put them before the messages."""
         if tools:
             self.add_structure(tools)
-            self.system = crc32(_names(bytes(tools)), self.system)
+            self.system = self.fingerprint
 
     def add_system(self, raw: msgspec.Raw) -> None:
-        """A system prompt; counts for the fingerprint ``system`` as well."""
-        self.add(raw)
+        """A system prompt that stands outside the messages."""
         if raw:
-            self.system = crc32(raw, self.system)
+            self.add(raw, "system")
+            self.system = self.fingerprint
 
     def add_messages(self, messages: list[Message]) -> None:
         """A conversation, with a border after each message; its first messages may be a system prompt."""
         at_start = True
+        borders = self._borders
         for message in messages:
-            role = message.role if isinstance(message.role, str) else ""
-            self.mark(role.encode("utf-8", "replace"))
-            at_start = at_start and role in _SYSTEM
+            role = message.role
+            self.add(message.content, role)
+            if message.tool_calls:
+                self.add_structure(message.tool_calls)
+            fingerprint = (self._crc << 20 | self.size & 0xFFFFF) or 1
+            borders.append((fingerprint, self.size))
             if at_start:
-                self.add_system(message.content)
-            else:
-                self.add(message.content)
-            self.add_structure(message.tool_calls)
-            self.border()
-
-    def mark(self, name: bytes) -> None:
-        """Something that tells prompts apart and is no text (a role)."""
-        self._crc, self._adler = crc32(name, self._crc), adler32(name, self._adler)
-
-    def _hash(self, data: bytes) -> None:
-        if len(data) > _HASHED_WHOLE:
-            step = len(data) // 8
-            data = b"".join(data[at : at + _HASHED_WHOLE // 8] for at in range(0, len(data), step)) + b"%d" % len(data)
-        self._crc, self._adler = crc32(data, self._crc), adler32(data, self._adler)
+                at_start = role in _SYSTEM
+                if at_start:
+                    self.system = fingerprint
 
     @property
     def fingerprint(self) -> int:
         """Of everything added so far; never 0."""
-        return (self._crc << 20 | self._adler & 0xFFFFF) or 1
+        return (self._crc << 20 | self.size & 0xFFFFF) or 1
 
     def border(self) -> None:
         """A message ends here: what came so far may be the beginning of a later prompt."""
@@ -173,7 +164,7 @@ class Prompt:
         if self.size > _SAMPLE:
             return ""
         try:
-            return "\n".join(map(_string.decode, self._texts))
+            return "\n".join([_string.decode(text) for text in self._texts])
         except msgspec.DecodeError:
             return ""
 
@@ -185,9 +176,9 @@ class Prompt:
         return last if len(last) <= size else last[: size // 2] + last[-size // 2 :]
 
 
-def _names(tools: bytes) -> bytes:
-    """The tools' names, or the raw definitions where they cannot be read."""
-    try:
-        return ",".join([tool.function.name or tool.name for tool in _tools.decode(tools)]).encode("utf-8", "replace")
-    except (msgspec.DecodeError, RecursionError):
-        return tools
+def _thinned(data: bytes) -> bytes:
+    """What stands for a large text in a fingerprint: eight slices and the length."""
+    if len(data) <= _HASHED_WHOLE:
+        return data
+    share = _HASHED_WHOLE // 8
+    return b"".join([data[at : at + share] for at in range(0, len(data), len(data) // 8)]) + b"%d" % len(data)

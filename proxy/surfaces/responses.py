@@ -88,7 +88,7 @@ class Responses:
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
-        return splice(body, model, False)
+        return splice(body, model, False, asked.model)
 
     def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
         """See ``Surface``."""
@@ -111,8 +111,7 @@ def _add_input(prompt: Prompt, raw: bytes) -> _Item | None:
         prompt.border()
         return None
     for item in items:
-        prompt.mark(f"{item.type}{item.role}".encode("utf-8", "replace")[:64])
-        prompt.add(item.content)
+        prompt.add(item.content, item.role or "tool")
         prompt.add(item.arguments)
         prompt.add(item.output)
         prompt.border()

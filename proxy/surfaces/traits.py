@@ -11,7 +11,6 @@ import msgspec
 
 _WORD = re.compile(r"[a-z_-]{1,16}")
 _LONG_INPUT = 24 << 10  # bytes
-_EXCERPT = 2 << 10
 _CODE_MARKS = (b"```", b"def ", b"function ", b"import ", b"#include", b"class ", b"return ", b"const ", b"public ")
 _DIFF_MARKS = (b"<<<<<<< ", b"diff --git", b"\\n@@ -", b"\\n+++ ", b"*** Begin Patch", b"*** Update File")
 _EDIT_WISHES = (
@@ -82,13 +81,12 @@ def sampling_features(asked: Sampling) -> set[str]:
         found.add("ignore_eos")
     if asked.min_tokens:
         found.add("min_tokens")
-    found |= _constraints(asked)
+    _add_constraints(found, asked)
     return found
 
 
-def _constraints(asked: Sampling) -> set[str]:
+def _add_constraints(found: set[str], asked: Sampling) -> None:
     """How the answer's form is forced: the engines' several names for JSON schema, JSON and grammar."""
-    found = set()
     if asked.response_format is not None:
         found.add(_of_format(asked.response_format))
     if asked.structured_outputs is not None:
@@ -98,7 +96,6 @@ def _constraints(asked: Sampling) -> set[str]:
     if asked.guided_regex or asked.guided_choice or asked.guided_grammar or asked.grammar or asked.regex or asked.ebnf:
         found.add("grammar")
     found.discard("")
-    return found
 
 
 def _of_format(response_format: object) -> str:
@@ -162,16 +159,16 @@ def truth(value: object) -> bool:
 
 
 def kind_of_content(excerpt: bytes, size: int, features: set[str]) -> str:
-    """``json``, ``code-edit``, ``tools``, ``code``, ``long-input`` or ``text``, from a bounded excerpt."""
+    """``json``, ``code-edit``, ``tools``, ``code``, ``long-input`` or ``text``, from a bounded raw excerpt."""
     if "json_schema" in features or "json_object" in features:
         return "json"
-    if any(mark in excerpt for mark in _DIFF_MARKS):
+    # Code and diffs have lines; this one look spares most requests all the others.
+    lines = b"\\n" in excerpt
+    if lines and _any_of(_DIFF_MARKS, excerpt):
         return "code-edit"
-    code = any(mark in excerpt for mark in _CODE_MARKS)
-    if code:
-        lowered = excerpt.lower()
-        if any(wish in lowered for wish in _EDIT_WISHES):
-            return "code-edit"
+    code = lines and _any_of(_CODE_MARKS, excerpt)
+    if code and _any_of(_EDIT_WISHES, excerpt.lower()):
+        return "code-edit"
     if "tools" in features:
         return "tools"
     if code:
@@ -179,4 +176,9 @@ def kind_of_content(excerpt: bytes, size: int, features: set[str]) -> str:
     return "long-input" if size > _LONG_INPUT else "text"
 
 
-EXCERPT = _EXCERPT
+def _any_of(marks: tuple[bytes, ...], text: bytes) -> bool:
+    return any(mark in text for mark in marks)
+
+
+EXCERPT = 2 << 10
+"""Bytes of text that are looked at to guess the kind of content."""
