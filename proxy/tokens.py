@@ -5,6 +5,7 @@ loaded only from a file that is there: one that the operator names, or one in ti
 checksum is right (with a wrong one tiktoken would delete and fetch it again).
 """
 
+import base64
 import os
 import tempfile
 from hashlib import sha1, sha256
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tiktoken
-from tiktoken.load import load_tiktoken_bpe
 
 
 class _Known(NamedTuple):
@@ -69,6 +69,8 @@ def load(source: str | Path) -> Tokenizer | None:
 
 
 def _is_cached(known: _Known) -> bool:
+    if os.environ.get("TIKTOKEN_CACHE_DIR") == "":
+        return False  # tiktoken's way to switch the cache off
     file = _cache_folder() / sha1(known.address.encode(), usedforsecurity=False).hexdigest()
     return file.is_file() and sha256(file.read_bytes()).hexdigest() == known.sha256
 
@@ -80,8 +82,13 @@ def _cache_folder() -> Path:
 
 
 def _from_file(path: Path) -> tiktoken.Encoding:
+    """Read here and not by tiktoken, which would serve a copy from its cache after the file has changed."""
     try:
-        ranks = load_tiktoken_bpe(str(path))
-        return tiktoken.Encoding(path.stem, pat_str=_PIECES, mergeable_ranks=ranks, special_tokens={})
-    except (ValueError, KeyError) as problem:
+        pairs = [line.split() for line in path.read_bytes().splitlines() if line.strip()]
+        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
+    except ValueError as problem:
         raise ValueError(f"{path} is not a tiktoken encoding: {problem}") from problem
+    # Without every single byte tiktoken's native code would abort on some text.
+    if any(bytes((byte,)) not in ranks for byte in range(256)):
+        raise ValueError(f"{path} is not a tiktoken encoding: it does not hold all 256 bytes")
+    return tiktoken.Encoding(path.stem, pat_str=_PIECES, mergeable_ranks=ranks, special_tokens={})

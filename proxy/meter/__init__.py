@@ -1,9 +1,9 @@
 """Meters: bytes in, the same bytes out, and facts."""
 
+from proxy.meter.base import Meter
 from proxy.meter.inflate import Inflating
 from proxy.meter.reader import Reader
 from proxy.meter.stream import StreamMeter
-from proxy.surfaces.base import Meter
 
 
 def meter_for(reader: Reader, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:

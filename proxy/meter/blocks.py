@@ -9,6 +9,7 @@ import re
 # Atomic groups, or "\r\n" would backtrack into two line ends and count as a blank line.
 _BLANK_LINE = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _IGNORED_LINES = re.compile(rb"(?:(?::[^\r\n]*)?(?>\r\n|\r|\n))*")
+_IGNORED_STARTS = (b":", b"\r", b"\n")
 _BOM = b"\xef\xbb\xbf"
 _NO_USAGE_EVENT = re.compile(
     rb'"choices"\s*:\s*\[\s*[^\s\]]'  # choices that are not empty
@@ -30,6 +31,8 @@ def block_end_lf(buffer: bytes, start: int) -> int:
 
 def ignored_until(buffer: bytes, start: int) -> int:
     """Index after the complete comments and empty lines at ``start``: they belong to no event."""
+    if buffer[start : start + 1] not in _IGNORED_STARTS:
+        return start
     found = _IGNORED_LINES.match(buffer, start)
     return found.end() if found else start
 

@@ -2,8 +2,8 @@
 
 import zlib
 
+from proxy.meter.base import Facts
 from proxy.meter.stream import StreamMeter
-from proxy.surfaces.base import Facts
 
 _LARGEST_OUTPUT = 8 << 20  # decompressed bytes of one read; more is no answer of an engine
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}

@@ -1,6 +1,6 @@
 """The meter for answers nobody generates token by token: audio, embeddings, scores."""
 
-from proxy.surfaces.base import Facts
+from proxy.meter.base import Facts
 
 _NO_FACTS = Facts()
 

@@ -6,9 +6,9 @@ decided by its first byte, because engines answer streams with JSON and the othe
 """
 
 from proxy.meter import blocks
+from proxy.meter.base import Facts
 from proxy.meter.reader import Reader, Seen
 from proxy.meter.template import NEVER, Template, count_fitting, learn
-from proxy.surfaces.base import Facts
 
 _WHITE = b"\xef\xbb\xbf \t\r\n"
 _FIELD_STARTS = b":deir"  # a comment, or data, event, id, retry
@@ -20,11 +20,12 @@ _UNDECIDED, _STREAM, _DOCUMENT, _OPAQUE = range(4)
 
 
 class StreamMeter:
-    """A meter for identity-coded bodies; see ``proxy.surfaces.base.Meter``."""
+    """A meter for identity-coded bodies; see ``proxy.meter.base.Meter``."""
 
     __slots__ = (
         "_after",
         "_after_size",
+        "_armed",
         "_before",
         "_before_size",
         "_event_stream",
@@ -56,13 +57,16 @@ class StreamMeter:
         self._oversize = False
         self._swallow = False  # the dropped block ended in CR: an LF that follows belongs to it
         self._template = NEVER
+        self._armed: Template | None = None
         self._learnt_at = 0  # events when the template was learnt
         self._unused = 0  # templates in a row that fitted nothing
         self._arm(NEVER)
 
     def _arm(self, template: Template) -> None:
-        self._before, self._after = template.before, template.after
-        self._before_size, self._after_size = len(template.before), len(template.after)
+        if template is not self._armed:
+            self._armed = template
+            self._before, self._after = template.before, template.after
+            self._before_size, self._after_size = len(template.before), len(template.after)
 
     def feed(self, data: bytes, at: float) -> bytes:
         """See ``Meter``."""
@@ -154,12 +158,17 @@ class StreamMeter:
 
     def _keep_partial(self, buffer: bytes, start: int) -> int:
         """Keeps what is no complete block yet; returns up to where the client may have the buffer now."""
-        start = blocks.ignored_until(buffer, start) if start < len(buffer) else start
+        start = blocks.ignored_until(buffer, start)
         rest = buffer[start:]
-        hold = bool(rest) and self._may_be_usage(rest)
+        if not rest:
+            if self._partial:
+                self._partial, self._sent = bytearray(), 0
+            self._arm(NEVER if self._swallow else self._template)
+            return start
+        hold = self._may_be_usage(rest)
         self._partial = bytearray(rest)
         self._sent = 0 if hold else len(rest)
-        self._arm(NEVER if rest or self._swallow else self._template)
+        self._arm(NEVER)
         return start if hold else len(buffer)
 
     def _grow(self, data: bytes) -> bytes:

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import msgspec
 
-from proxy.surfaces.base import Facts
+from proxy.meter.base import Facts
 
 JsonObject = Mapping[str, object]
 _NOTHING: dict[str, object] = {}

@@ -11,10 +11,14 @@ class Template(NamedTuple):
     after: bytes
     joint: bytes
     """Where one event of this kind ends and the next begins."""
+    to_number: bytes = b""
+    """From the text to an event number that is different in each event; ``after`` then begins behind it."""
 
 
 _STRING_VALUE = re.compile(rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
 
+
+_EVENT_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 
 # No event can begin so: 0xFF is in no UTF-8 text.
 NEVER = Template(b"\xff", b"\xff", b"\xff\xff")
@@ -39,6 +43,9 @@ def learn(block: bytes, marks: tuple[bytes, ...]) -> Template:
     if text is None:
         return NEVER
     before, after = block[: text[0]], block[text[1] :]
+    number = _EVENT_NUMBER.search(after)
+    if number is not None:
+        return Template(before, after[number.end() :], NEVER.joint, after[: number.start(1)])
     return Template(before, after, after + before)
 
 
@@ -47,14 +54,22 @@ def count_fitting(template: Template, buffer: bytes) -> int:
 
     Exact for JSON: the text of an event is a string, so it has no unescaped quote and may not be empty.
     """
-    before, after, joint = template
+    before, after, joint, to_number = template
     end = len(buffer) - len(after)
     if end <= len(before) or not (buffer.startswith(before) and buffer.endswith(after)):
         return 0
+    if to_number:
+        return int(_fits_numbered(buffer, len(before), to_number, end))
     texts = buffer[len(before) : end].split(joint)
     if b"" in texts or not _is_string_inside(b"".join(texts)):
         return 0
     return len(texts)
+
+
+def _fits_numbered(buffer: bytes, start: int, to_number: bytes, end: int) -> bool:
+    """Whether a text, what leads to its event number, and a number stand between ``start`` and ``end``."""
+    lead = buffer.find(to_number, start, end)
+    return lead > start and _is_string_inside(buffer[start:lead]) and buffer[lead + len(to_number) : end].isdigit()
 
 
 def _is_string_inside(text: bytes) -> bool:
