@@ -223,6 +223,8 @@ class Backend:
         if self.without_first:
             prefill = self.speed.start + self.speed.prefill * self.waiting_tokens
             patience = max(patience, rules.first_token_factor * prefill)
+            if self.without_first >= self.own_in_flight:
+                patience = max(patience, rules.first_token_seconds)
         before = self.stalled
         self.stalled = self.own_in_flight > 0 and pulse.at - self.heard_at > patience
         return self.stalled != before

@@ -96,8 +96,13 @@ class StallSettings:
     """While a backend has only requests without a first token, silence of this many times their expected prefill time
     is still patience: nothing streams during a prefill."""
 
+    first_token_seconds: float = 10.0
+    """And at least this long: an engine that prefills, compiles a grammar or loads an adapter streams nothing, and a few
+    quick requests before say little about it. A hung backend that streams to others is found by their silence, sooner."""
+
     def __post_init__(self) -> None:
         _positive("stall.quiet_seconds", self.quiet_seconds)
+        _positive("stall.first_token_seconds", self.first_token_seconds)
         if self.gap_factor < 1 or self.first_token_factor < 1:
             raise ValueError("stall.gap_factor and stall.first_token_factor must be at least 1")
         _share("stall.gap_decay", self.gap_decay)

@@ -41,7 +41,7 @@ class Routes:
             surface = self._posts.get(path) or self._posts.get(path.rstrip(b"/"))
             if surface is not None:
                 return surface
-        if method == b"OPTIONS":
+        if method == b"OPTIONS" or path.rstrip(b"/") in self._posts:
             return None
         found = self._extras.get(path)
         if found is None:

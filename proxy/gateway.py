@@ -25,6 +25,7 @@ from proxy.models import Models
 from proxy.outcome import Outcome
 from proxy.relay import Relay
 from proxy.surfaces.base import Asked, Surface
+from proxy.wire.headers import FORWARDED, named_by_connection
 from proxy.wire.inbound import Inbound, Passport
 
 log = logging.getLogger("draftlane")
@@ -76,6 +77,7 @@ class Gateway:
         self.max_body_bytes = config.server.max_body_bytes
         self.max_header_bytes = config.server.max_header_bytes
         self.surface_at = self.routes.at
+        self._dropped = FORWARDED if config.server.forwarded == "drop" else frozenset()
         self._epoch = time.time() - time.monotonic()
         self._ids: set[str] = set()
 
@@ -150,6 +152,13 @@ class Gateway:
         """Path and query for the backend."""
         path = self.routes.upstream(inbound.path)
         return path + b"?" + inbound.query if inbound.query else path
+
+    def confined(self, inbound: Inbound) -> frozenset[bytes]:
+        """Headers of this request that go no further: named by ``Connection``, or dropped by configuration."""
+        for name, value in inbound.headers:
+            if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+                return self._dropped | named_by_connection(inbound.headers)
+        return self._dropped
 
     def name_at(self, backend: Backend, model: str | None) -> str | None:
         """See ``Models.name_at``."""

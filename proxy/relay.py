@@ -32,7 +32,6 @@ OURS = frozenset(
         b"x-draftlane-reason",
     )
 )
-NOTHING: frozenset[bytes] = frozenset()
 CODING = frozenset((b"content-encoding",))
 NEGOTIATION = frozenset((b"accept-encoding",))
 REFUSAL_BYTES = 65536
@@ -164,10 +163,12 @@ class Relay:
         inject = asked.stream and not asked.wants_usage and backend.takes_usage and self.surface.routed
         model = self.gateway.name_at(backend, asked.model)
         self._strip = inject
+        dropped = self.gateway.confined(self.inbound)
         if not inject and model is None:
-            return body, NOTHING
+            return body, dropped
         plain = body if self._decoded is None else self._decoded
-        dropped = NOTHING if self._decoded is None else CODING
+        if self._decoded is not None:
+            dropped |= CODING
         if inject:  # a compressed answer could not have our usage event taken out again
             dropped |= NEGOTIATION
         return self.surface.splice(plain, asked, model, inject), dropped

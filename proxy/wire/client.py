@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import httptools
 
@@ -86,8 +86,7 @@ class Connection(asyncio.Protocol):
 
     # -- asyncio.Protocol
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
