@@ -9,10 +9,11 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 PINS := constraints.txt pyproject.toml
 WORKERS ?= 2
+BENCH ?= decision_cost
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench soak fuzz real lock image clean
+.PHONY: help demo test check format docs bench real lock image clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -21,7 +22,7 @@ demo: $(VENV)/.client $(VENV)/.engine ## Two real engines, the gateway, sample t
 	@$(BIN)/draftlane demo $(ARGS)
 
 test: $(VENV)/.for-work $(VENV)/.engine ## The whole test suite (ARGS="-k word" for a part of it).
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(VENV)/.for-work ## Linter, formatter and type checker, on code and tests.
 	$(BIN)/ruff check .
@@ -36,14 +37,8 @@ docs: $(VENV)/.for-work ## Write the pages that are made from the code.
 	$(BIN)/draftlane schema > deploy/draftlane.schema.json
 	$(BIN)/draftlane schema --markdown > docs/configuration.md
 
-bench: $(VENV)/.for-work ## What the gateway costs, against nginx and vllm-router where they are installed.
-	@$(BIN)/python -m tests.bench.overhead $(ARGS)
-
-soak: $(VENV)/.for-work ## Many open streams and many requests; shows the memory curve.
-	@$(BIN)/python -m tests.bench.soak $(ARGS)
-
-fuzz: $(VENV)/.for-work ## Ten minutes of made-up requests and streams (ARGS=--seconds N for another time).
-	@$(BIN)/python -m tests.fuzz.run $(ARGS)
+bench: $(VENV)/.for-work ## A benchmark of tests/bench (BENCH=name; ARGS for its options).
+	@$(BIN)/python tests/bench/$(BENCH).py $(ARGS)
 
 real: $(VENV)/.for-work $(VENV)/.engine ## Only the tests that start real engines.
 	@$(BIN)/python -m pytest -m real $(ARGS)

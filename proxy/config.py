@@ -23,7 +23,7 @@ from proxy.config_faults import Fault, cross_faults, faults_of
 from proxy.config_sections import App, Backend, Journal, Keys, Log, Model, Server, Timeouts, Watch
 from proxy.config_types import Name, RequestPath, Section
 
-__all__ = ["Backend", "Config", "ConfigError", "from_urls", "load", "schema"]
+__all__ = ["Backend", "Config", "ConfigError", "from_urls", "load", "schema", "with_server"]
 
 
 class Config(Section):
@@ -137,6 +137,15 @@ def from_urls(speculative: Sequence[str], plain: Sequence[str], server: Mapping[
     lanes = (("speculative", speculative), ("plain", plain))
     backends = [{"url": url, "lane": lane} for lane, urls in lanes for url in urls]
     return _fit_to_serve(_checked({"backends": backends, "server": dict(server or {})}, source, None), source)
+
+
+def with_server(config: Config, changed: Mapping[str, Any]) -> Config:
+    """The configuration with some ``[server]`` settings from the command line. Raises ConfigError."""
+    try:
+        server = Server.model_validate(config.server.model_dump() | dict(changed))
+        return config.model_copy(update={"server": server})
+    except ValidationError as error:
+        raise _error("command line", faults_of(error, Server.model_json_schema())) from error
 
 
 def _checked(data: Mapping[str, Any], source: str, folder: Path | None) -> Config:

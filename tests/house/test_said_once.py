@@ -99,6 +99,16 @@ def test_commands_on_pages_exist(page: Path) -> None:
             assert used <= options | {"--help"}, words
 
 
+def test_make_runs_files_that_exist() -> None:
+    text = (ROOT / "Makefile").read_text()
+    defaults = dict(re.findall(r"^(\w+) \?= (\w+)$", text, re.MULTILINE))
+    files = re.findall(r"(?:python|sh) ((?:tests|\.ci)/[\w./$()]+)", text)
+    assert files
+    assert [
+        file for file in files if not (ROOT / re.sub(r"\$\((\w+)\)", lambda m: defaults[m[1]], file)).exists()
+    ] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_on_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from policies.settings import PolicySettings
-from proxy.config import Config, ConfigError, from_urls, load, schema
+from proxy.config import Config, ConfigError, from_urls, load, schema, with_server
 from proxy.config_sections import Backend
 
 TWO_LANES = """
@@ -61,6 +61,14 @@ def test_server_settings_come_from_the_command_line_too() -> None:
     assert from_urls(["http://a"], [], {"host": "0.0.0.0", "port": 0}).server.port == 0
     with pytest.raises(ConfigError, match=r"server\.port: should be less than or equal to 65535, not 70000"):
         from_urls(["http://a"], [], {"port": 70000})
+
+
+def test_a_file_can_be_overruled_by_the_command_line(tmp_path: Path) -> None:
+    config = load(written(tmp_path, TWO_LANES + "[server]\nport = 1\ngrace_seconds = 5.0"))
+    changed = with_server(config, {"port": 2})
+    assert (changed.server.port, changed.server.grace_seconds, config.server.port) == (2, 5.0, 1)
+    with pytest.raises(ConfigError, match=r"^command line: port: should be less than or equal to 65535, not 70000$"):
+        with_server(config, {"port": 70000})
 
 
 def test_made_names_keep_clear_of_given_ones() -> None:
