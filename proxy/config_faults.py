@@ -86,7 +86,7 @@ def cross_faults(data: Mapping[str, Any]) -> Iterator[Fault]:
     """
     backends, models = _tables(data, "backends"), _tables(data, "models")
     yield from _repeated("backends", "name", backends)
-    yield from _repeated("backends", "url", backends)
+    yield from _repeated("backends", "url", backends, beside="lane")
     yield from _repeated("models", "name", models)
     yield from _alias_faults(models)
     for index, backend in backends:
@@ -118,12 +118,16 @@ def _tables(data: Mapping[str, Any], section: str) -> list[tuple[int, Mapping[st
     return [(index, entry) for index, entry in enumerate(entries) if isinstance(entry, Mapping)]
 
 
-def _repeated(section: str, key: str, entries: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Fault]:
-    first: dict[str, int] = {}
+def _repeated(
+    section: str, key: str, entries: list[tuple[int, Mapping[str, Any]]], beside: str | None = None
+) -> Iterator[Fault]:
+    """Equal values of ``key``; with ``beside``, only where that key is equal too (one engine may stand in both lanes)."""
+    first: dict[tuple[str, object], int] = {}
     for index, entry in entries:
         value = entry.get(key)
-        if isinstance(value, str) and value and first.setdefault(value, index) != index:
-            yield f"{section}.{index}.{key}", f"is the same as {section}.{first[value]}.{key}"
+        place = (str(value), entry.get(beside) if beside else None)
+        if isinstance(value, str) and value and first.setdefault(place, index) != index:
+            yield f"{section}.{index}.{key}", f"is the same as {section}.{first[place]}.{key}"
 
 
 def _alias_faults(models: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Fault]:

@@ -178,8 +178,10 @@ class Relay:
         """Keep the head back until the first body byte."""
         self.status = status
         self.heard_at = self.gateway.now()
-        if (status >= 500 and status != 501) or status == 429:
-            if self._elsewhere("busy" if status in (429, 503) else "status", status):
+        fault = fault_of(status)
+        # A 429 that names a time is meant for this client (its rate); one that does not is a full queue.
+        if fault is not None and not (status == 429 and has(headers, b"retry-after")):
+            if self._elsewhere(fault, status):
                 return
         elif status == 400 and self.decision is not None and self.decision.lane == "speculative":
             self._collected = []
@@ -359,8 +361,8 @@ class Relay:
         backend = self.backend
         assert backend is not None
         now = self.gateway.now()
-        if (self.status >= 500 and self.status != 501) or self.status == 429:
-            fault = "busy" if self.status in (429, 503) else "status"
+        fault = fault_of(self.status)
+        if fault is not None:
             return Failed(now, self.id, backend.name, fault, self.status)
         facts = Facts() if self.meter is None else self.meter.facts()
         return Finished(
@@ -399,6 +401,18 @@ class Relay:
         self.exchange = None
         self.gateway.live.discard(self)
         self.gateway.settled(self, outcome)
+
+
+def fault_of(status: int) -> str | None:
+    """The fault that an answer's status tells of; 501 only says that the backend lacks a surface."""
+    if status in (429, 503):
+        return "busy"
+    return "status" if status >= 500 and status != 501 else None
+
+
+def has(headers: Headers, wanted: bytes) -> bool:
+    """Whether a backend's headers hold this (lower-case) name."""
+    return any(name.lower() == wanted for name, _ in headers)
 
 
 def decoded(body: bytes, limit: int) -> bytes:

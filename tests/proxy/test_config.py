@@ -172,7 +172,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_two_spellings_of_one_url_are_one_backend() -> None:
     with pytest.raises(ConfigError, match=r"backends\.1\.url: is the same as backends\.0\.url"):
-        from_urls(["http://a:8000/v1/"], ["http://a:8000"])
+        from_urls(["http://a:8000/v1/", "http://a:8000"], [])
+
+
+def test_one_engine_may_stand_in_both_lanes_for_a_trial() -> None:
+    assert len(from_urls(["http://a:8000"], ["http://a:8000"]).backends) == 2
 
 
 @pytest.mark.parametrize(
