@@ -130,7 +130,7 @@ def _show(console: Console, path: Path, config: Config, asked: list[Asked], wron
 
 def _table(asked: list[Asked]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("Backend", "Lane", "Engine", "Models", "Context", "Drafts", "k", "Runs", "Metrics"):
+    for heading in ("Backend", "Lane", "Engine", "Models", "Context", "Drafts", "Runs", "Metrics"):
         table.add_column(heading, no_wrap=heading not in ("Engine", "Models"), overflow="fold", min_width=len(heading))
     for backend, found, _ in asked:
         row = ("no answer",) if found is None else _row(found)
@@ -139,11 +139,14 @@ def _table(asked: list[Asked]) -> Table:
 
 
 def _row(found: Discovered) -> tuple[str, ...]:
-    speculates = {True: found.method or "yes", False: "no", None: "does not tell"}[found.speculative]
+    drafts = {True: found.method or "yes", False: "no", None: "?"}[found.speculative]
+    if found.depth:
+        drafts += f" ×{found.depth}"
     engine = f"{found.engine} {found.version or ''}".strip()
-    figures = [str(value) if value is not None else "–" for value in (found.depth, found.max_requests)]
-    context = f"{found.max_context_tokens:,}" if found.max_context_tokens else "–"
-    return escape(engine), escape(", ".join(found.models)), context, escape(speculates), *figures, _yes(found.metrics)
+    context, runs = (
+        f"{value:,}" if value is not None else "–" for value in (found.max_context_tokens, found.max_requests)
+    )
+    return escape(engine), escape(", ".join(found.models)), context, escape(drafts), runs, _yes(found.metrics)
 
 
 def _yes(fact: bool) -> str:
