@@ -38,7 +38,7 @@ def flags(line: str | None) -> Iterator[Finding]:
     if line is None:
         yield unchecked(NAME, "no command line given", 'pass it as --flags "…"')
         return
-    words = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w.-]*", line.replace("--speculative_", "--speculative-"))
+    words = re.findall(r"(?<!\S)-{1,2}[A-Za-z][\w.-]*", line)
     found = [word for word in dict.fromkeys(words) if _known_as(word) in OUTDATED]
     for word in found:
         yield fault(NAME, f"{word} no longer exists", f"use {OUTDATED[_known_as(word)]}")

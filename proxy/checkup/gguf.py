@@ -24,7 +24,7 @@ class UnreadableError(Exception):
 class _Head:
     """A file that refuses to be read for ever."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: str) -> None:
         self._file, self._path, self._left = file, path, MOST_BYTES
 
     def take(self, count: int) -> bytes:
@@ -70,17 +70,22 @@ class _Head:
 def read_head(path: Path) -> dict[str, Value]:
     """All key-value pairs of a GGUF file. Raises UnreadableError or OSError."""
     with path.open("rb") as file:
-        head = _Head(file, path)
-        if head.take(4) != b"GGUF":
-            raise UnreadableError(f"{path}: not a GGUF file")
-        version = int(head.number("I"))
-        if version not in (2, 3):
-            raise UnreadableError(f"{path}: GGUF version {version} is not known here")
-        head.number("Q")
-        pairs = int(head.number("Q"))
-        if pairs > MOST_PAIRS:
-            raise UnreadableError(f"{path}: {pairs} pairs in the head")
-        return dict(_pair(head) for _ in range(pairs))
+        return parse_head(file, str(path))
+
+
+def parse_head(file: BinaryIO, name: str) -> dict[str, Value]:
+    """The same from an open file; ``name`` is for the messages of UnreadableError."""
+    head = _Head(file, name)
+    if head.take(4) != b"GGUF":
+        raise UnreadableError(f"{name}: not a GGUF file")
+    version = int(head.number("I"))
+    if version not in (2, 3):
+        raise UnreadableError(f"{name}: GGUF version {version} is not known here")
+    head.number("Q")
+    pairs = int(head.number("Q"))
+    if pairs > MOST_PAIRS:
+        raise UnreadableError(f"{name}: {pairs} pairs in the head")
+    return dict(_pair(head) for _ in range(pairs))
 
 
 def _pair(head: _Head) -> tuple[str, Value]:

@@ -81,8 +81,10 @@ def special_tokens(target: Tokenized, draft: Tokenized) -> Iterator[Finding]:
 def merges(target: Tokenized, draft: Tokenized) -> Iterator[Finding]:
     """Text is cut in the same way."""
     name = "merges"
-    if target.merges is None or draft.merges is None:
-        yield unchecked(name, "at least one side has no merge list (another kind of tokenizer, or a server)")
+    if target.merges is None and draft.merges is None and None not in (target.vocabulary, draft.vocabulary):
+        yield fine(name, "neither tokenizer works by merges")
+    elif target.merges is None or draft.merges is None:
+        yield unchecked(name, "only one side has a merge list (the other is of another kind, or a server)")
     elif target.merges == draft.merges:
         yield fine(name, f"all {len(target.merges)} merges are the same, in the same order")
     else:

@@ -75,6 +75,7 @@ def estimate(
     listing: Annotated[bool, typer.Option("--list", help="The presets and where their figures are from.")] = False,
 ) -> None:
     """Say whether speculation can pay on a GPU, with a model, at a batch size."""
+    # long: one line per option
     if listing:
         preset_tables()
         return

@@ -64,73 +64,76 @@ class Script:
             self.totals["kept"] += tokens * self.accepts
 
 
-def handler_for(script: Script) -> type[BaseHTTPRequestHandler]:
+class Face(BaseHTTPRequestHandler):
     """The HTTP face of a script."""
 
-    class Face(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
-        def log_message(self, *args: object) -> None:
-            """Say nothing."""
+    @property
+    def script(self) -> Script:
+        """How its engine behaves."""
+        assert isinstance(self.server, Simulated)
+        return self.server.script
 
-        def send(self, status: int, body: bytes, kind: str = "application/json") -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
 
-        def say(self, answer: object, status: int = 200) -> None:
-            self.send(status, json.dumps(answer).encode())
+    def send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-        def do_GET(self) -> None:
-            card = {"id": script.model, "object": "model", "owned_by": "vllm", "max_model_len": script.context}
-            if self.path == "/metrics" and script.metrics:
-                self.send(200, script.page().encode(), "text/plain")
-            elif self.path == "/v1/models":
-                self.say({"object": "list", "data": [card]})
-            elif self.path == "/version":
-                self.say({"version": "0.32.0"})
-            else:
-                self.say({"detail": "Not Found"}, 404)
+    def say(self, answer: object, status: int = 200) -> None:
+        self.send(status, json.dumps(answer).encode())
 
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.path == "/tokenize":
-                self.say({"tokens": ids(script, asked), "count": 1, "max_model_len": script.context})
-            elif hit := [name for name in script.refuses if asked.get(name)]:
-                error = {"message": REFUSED, "type": "BadRequestError", "param": hit[0], "code": 400}
-                self.say({"error": error}, 400)
-            elif asked.get("stream"):
-                self.stream(asked)
-            else:
-                self.say(whole_answer(script, asked))
+    def do_GET(self) -> None:
+        card = {"id": self.script.model, "object": "model", "owned_by": "vllm", "max_model_len": self.script.context}
+        if self.path == "/metrics" and self.script.metrics:
+            self.send(200, self.script.page().encode(), "text/plain")
+        elif self.path == "/v1/models":
+            self.say({"object": "list", "data": [card]})
+        elif self.path == "/version":
+            self.say({"version": "0.32.0"})
+        else:
+            self.say({"detail": "Not Found"}, 404)
 
-        def stream(self, asked: dict[str, Any]) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("connection", "close")
-            self.end_headers()
-            endless, script.running = asked.get("ignore_eos", False), script.running + 1
-            try:
-                for _ in range(400 if endless else 8):
-                    self.event({"choices": [{"index": 0, "text": " word" * 4}]})
-                    time.sleep(0.02 if endless else 0)
-                script.generated(32)
-                self.event(last_event(script))
-                self.wfile.write(b"data: [DONE]\n\n")
-            finally:
-                script.running -= 1
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/tokenize":
+            self.say({"tokens": ids(self.script, asked), "count": 1, "max_model_len": self.script.context})
+        elif hit := [name for name in self.script.refuses if asked.get(name)]:
+            error = {"message": REFUSED, "type": "BadRequestError", "param": hit[0], "code": 400}
+            self.say({"error": error}, 400)
+        elif asked.get("stream"):
+            self.stream(asked)
+        else:
+            self.say(whole_answer(self.script, asked))
 
-        def event(self, what: object) -> None:
-            try:
-                self.wfile.write(b"data: " + json.dumps(what).encode() + b"\n\n")
-            except OSError:
-                if not script.deaf:
-                    raise
+    def stream(self, asked: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        endless, self.script.running = asked.get("ignore_eos", False), self.script.running + 1
+        try:
+            for _ in range(400 if endless else 8):
+                self.event({"choices": [{"index": 0, "text": " word" * 4}]})
+                time.sleep(0.02 if endless else 0)
+            self.script.generated(32)
+            self.event(last_event(self.script))
+            self.wfile.write(b"data: [DONE]\n\n")
+        finally:
+            self.script.running -= 1
 
-    return Face
+    def event(self, what: object) -> None:
+        try:
+            self.wfile.write(b"data: " + json.dumps(what).encode() + b"\n\n")
+        except OSError:
+            if not self.script.deaf:
+                raise
 
 
 def ids(script: Script, asked: dict[str, Any]) -> list[int]:
@@ -162,10 +165,14 @@ def last_event(script: Script) -> dict[str, Any]:
     return event
 
 
-class Quiet(ThreadingHTTPServer):
-    """Clients that hang up are part of the examination, not worth a traceback."""
+class Simulated(ThreadingHTTPServer):
+    """A simulated engine. Clients that hang up are part of the examination, not worth a traceback."""
 
     daemon_threads = True
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(("127.0.0.1", 0), Face)
+        self.script = script
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing."""
@@ -174,7 +181,7 @@ class Quiet(ThreadingHTTPServer):
 @contextmanager
 def serving(script: Script) -> Iterator[str]:
     """The URL of a simulated engine."""
-    with Quiet(("127.0.0.1", 0), handler_for(script)) as server:
+    with Simulated(script) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
