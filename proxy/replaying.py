@@ -59,11 +59,14 @@ class Life:
 
     def doubts(self, was: PolicySettings | None) -> Iterator[str]:
         """Why a replay may differ from what happened. Complete only after the events were read."""
-        known = _settings_from(self.opened.settings)
-        if known is None and self.opened.settings not in ("", settings_hash(was or PolicySettings())):
-            yield "it was written under settings that are not in it: give the configuration file of that time with --was"
+        known, unlike = _settings_from(self.opened.settings), "the settings of --was are not those it was written under"
         if known is not None and was is not None and was != known:
-            yield "the settings of --was are not those in force when it was written"
+            yield unlike
+        elif known is None and self.opened.settings not in ("", settings_hash(was or PolicySettings())):
+            # A hash also changes with the version, when a setting was added since.
+            yield (
+                unlike if was else "it was written under settings that are not in it: give its configuration with --was"
+            )
         if self.opened.state == "continues":
             yield "its beginning was rotated away, so the first decisions rest on what can no longer be seen"
         elif self.opened.state != "cold":

@@ -117,7 +117,7 @@ def test_a_restart_begins_a_life_with_an_empty_memory(tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("settings", "state", "doubt"),
     [
-        ("0123456789abcdef", "cold", "give the configuration file of that time with --was"),
+        ("0123456789abcdef", "cold", "give its configuration with --was"),
         ("", "continues", "its beginning was rotated away"),
         ("", "redis", "began with a memory from redis"),
     ],
@@ -136,7 +136,12 @@ def test_a_hash_of_the_right_settings_is_no_reason_to_doubt(tmp_path: Path) -> N
     for life in lives(journal):
         assert len(list(life.events())) == 2 + 4 * 40
         assert list(life.doubts(LEAST_LOAD)) == []
-        assert len(list(life.doubts(None))) == 1
+        assert list(life.doubts(None)) == [
+            "it was written under settings that are not in it: give its configuration with --was"
+        ]
+        assert list(life.doubts(PolicySettings(name="all-plain"))) == [
+            "the settings of --was are not those it was written under"
+        ]
 
 
 def test_a_broken_journal_is_the_operators_to_know(tmp_path: Path) -> None:
