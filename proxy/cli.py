@@ -116,3 +116,9 @@ def main() -> None:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         typer.echo(f"draftlane: {error.filename}: {error.strerror}", err=True)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        lacks = (error.name or "proxy").partition(".")[0]
+        if lacks in ("proxy", "policies"):
+            raise
+        typer.echo(f"draftlane: this verb needs the package {lacks}, which comes with the demo extra", err=True)
+        sys.exit(2)

@@ -79,3 +79,17 @@ def test_output_into_a_closed_pipe_is_no_traceback() -> None:
         f"{sys.executable} -m proxy schema | head -1", shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert (ran.stdout, ran.stderr) == ("{\n", "")
+
+
+def test_a_verb_whose_extra_is_not_installed_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['httpx'] = None\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "proxy", "check", "-c", "x.toml"],
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr == "draftlane: this verb needs the package httpx, which comes with the demo extra\n"
