@@ -11,10 +11,8 @@ _BLANK_LINE = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
 _IGNORED_LINES = re.compile(rb"(?:(?::[^\r\n]*)?(?>\r\n|\r|\n))*")
 _IGNORED_STARTS = (b":", b"\r", b"\n")
 _BOM = b"\xef\xbb\xbf"
-_NO_USAGE_EVENT = re.compile(
-    rb'"choices"\s*:\s*\[\s*[^\s\]]'  # choices that are not empty
-    rb"|(?:^|[\r\n])data:[ \t]*[^\s{]"  # data that is not an object
-)
+_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*[^\s\]]')
+_NO_OBJECT = re.compile(rb"(?:(?!data:)[^\r\n]*[\r\n]+)*data:[ \t]*[^\s{]")
 
 
 def block_end(buffer: bytes, start: int) -> int:
@@ -53,8 +51,8 @@ def data_of(block: bytes) -> bytes:
 
 
 def cannot_be_usage_event(part: bytes | bytearray) -> bool:
-    """The beginning of a block already shows that it is no usage event.
+    """The beginning of a block already shows that it is no usage event: it has choices, or its data is no object.
 
     True for a beginning is true for the whole, so what is decided does not depend on how the stream was cut.
     """
-    return b'"choices":[{' in part or _NO_USAGE_EVENT.search(part) is not None
+    return b'"choices":[{' in part or _CHOICES.search(part) is not None or _NO_OBJECT.match(part) is not None

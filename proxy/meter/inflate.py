@@ -6,20 +6,24 @@ from proxy.meter.base import Facts
 from proxy.meter.stream import StreamMeter
 
 _LARGEST_OUTPUT = 8 << 20  # decompressed bytes of one read; more is no answer of an engine
-_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_CODINGS = ("gzip", "x-gzip", "deflate")
+_GZIP, _ZLIB, _BARE = 31, 15, -15  # zlib's wbits
+_UNREADABLE = "unreadable"
 
 
 class Inflating:
     """A meter around another. What cannot be decompressed is passed on unread; see ``Meter``."""
 
-    __slots__ = ("_coding", "_inflate", "_inner", "events", "first_token_at")
+    __slots__ = ("_coding", "_head", "_inflate", "_inner", "_window", "events", "first_token_at")
 
     def __init__(self, inner: StreamMeter, coding: str) -> None:
         self.first_token_at: float | None = None
         self.events = 0
         self._inner = inner
         self._coding = coding
-        self._inflate = zlib.decompressobj(_WINDOWS[coding]) if coding in _WINDOWS else None
+        self._inflate: zlib._Decompress | None = None
+        self._window = _GZIP
+        self._head = b""
 
     def feed(self, data: bytes, at: float) -> bytes:
         """See ``Meter``."""
@@ -43,26 +47,35 @@ class Inflating:
         return self._inner.facts()
 
     def _decompress(self, data: bytes) -> bytes:
-        if self._inflate is None:
+        if self._coding not in _CODINGS:
             return b""
+        if self._inflate is None:
+            data = self._head + data
+            if len(data) < 2:
+                self._head = data
+                return b""
+            self._window = _GZIP if self._coding != "deflate" else _ZLIB if _is_zlib(data) else _BARE
+            self._inflate = zlib.decompressobj(self._window)
         try:
-            return self._members(data)
+            return self._members(self._inflate, data)
         except zlib.error:
-            if self._coding == "deflate" and data:
-                # RFC 9110 means zlib's wrapping by "deflate"; some servers send it bare.
-                self._coding, self._inflate = "bare", zlib.decompressobj(-15)
-                return self._decompress(data)
-            self._inflate = None
+            self._coding = _UNREADABLE
             return b""
 
-    def _members(self, data: bytes) -> bytes:
+    def _members(self, inflate: "zlib._Decompress", data: bytes) -> bytes:
+        """A gzip body may be several members, one behind the other."""
         out = b""
-        while self._inflate is not None and data and len(out) < _LARGEST_OUTPUT:
-            out += self._inflate.decompress(data, _LARGEST_OUTPUT - len(out))
-            if not self._inflate.eof:
-                if self._inflate.unconsumed_tail:
-                    self._inflate = None
+        while data:
+            if inflate.eof:
+                inflate = self._inflate = zlib.decompressobj(self._window)
+            out += inflate.decompress(data, _LARGEST_OUTPUT - len(out))
+            if inflate.unconsumed_tail or len(out) >= _LARGEST_OUTPUT:
+                self._coding = _UNREADABLE
                 break
-            data = self._inflate.unused_data
-            self._inflate = zlib.decompressobj(_WINDOWS.get(self._coding, -15)) if data else self._inflate
+            data = inflate.unused_data
         return out
+
+
+def _is_zlib(data: bytes) -> bool:
+    """RFC 9110 means zlib's wrapping by "deflate"; some servers send it bare. RFC 1950: the header is a multiple of 31."""
+    return data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0

@@ -11,6 +11,7 @@ from proxy.meter.reader import Reader, Seen
 from proxy.meter.template import NEVER, Template, count_fitting, learn
 
 _WHITE = b"\xef\xbb\xbf \t\r\n"
+_COLON = ord(":")
 _FIELD_STARTS = b":deir"  # a comment, or data, event, id, retry
 _LARGEST_READ = 8 << 20  # bytes of one event or document that are kept to be read
 _LARGEST_USAGE_EVENT = 64 << 10
@@ -93,8 +94,9 @@ class StreamMeter:
             return b""
         block, sent = bytes(self._partial), self._sent
         self._partial, self._sent = bytearray(), 0
-        usage_only = self._read_block(block, at)
-        if usage_only:
+        if self._oversize:
+            self._count(at)
+        elif self._read_block(block, at):
             return blocks.comments(block)
         return block[sent:]
 
@@ -129,7 +131,7 @@ class StreamMeter:
             data = data.removeprefix(b"\n")
         if self._partial:
             seam = bytes(self._partial[-3:]) + data
-            if blocks.block_end(seam, 0) < 0:
+            if self._partial[0] != _COLON and blocks.block_end(seam, 0) < 0:
                 return self._grow(data)
             buffer, sent = bytes(self._partial) + data, self._sent
         else:
@@ -165,24 +167,33 @@ class StreamMeter:
                 self._partial, self._sent = bytearray(), 0
             self._arm(NEVER if self._swallow else self._template)
             return start
-        hold = self._may_be_usage(rest)
-        self._partial = bytearray(rest)
-        self._sent = 0 if hold else len(rest)
         self._arm(NEVER)
-        return start if hold else len(buffer)
+        if rest.startswith(b":"):  # a comment not ended yet: a colon is all there is to remember
+            self._partial, self._sent = bytearray(b":"), 1
+            return len(buffer)
+        self._partial = bytearray(rest)
+        if self._may_be_usage(rest):
+            self._sent = 0
+            return start
+        self._forget_oversize()
+        return len(buffer)
 
     def _grow(self, data: bytes) -> bytes:
         """The block goes on; holds it back while it may be a usage event."""
+        held = self._sent < len(self._partial)
         self._partial += data
-        held = self._sent < len(self._partial) - len(data)
         if held and self._may_be_usage(self._partial):
             return b""
-        out = bytes(self._partial[self._sent :]) if held else data
+        out = bytes(self._partial) if held else data
+        self._forget_oversize()
+        return out
+
+    def _forget_oversize(self) -> None:
+        """The client has all of the partial block; of one too large to be read, its end is enough to go on with."""
         if len(self._partial) > _LARGEST_READ:
             self._oversize = True
             self._partial = self._partial[-3:]
         self._sent = len(self._partial)
-        return out
 
     def _may_be_usage(self, part: bytes | bytearray) -> bool:
         return self._strip and len(part) <= _LARGEST_USAGE_EVENT and not blocks.cannot_be_usage_event(part)
