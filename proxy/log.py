@@ -15,11 +15,9 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from proxy.outbox import Dropped, Outbox
-from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome
+from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome, plain, short
 
 JSON, TEXT = "json", "text"
-LONGEST_NAME = 200
-"""Characters of a name that a client made up (model, application) which a line may hold."""
 
 
 class Said(NamedTuple):
@@ -126,19 +124,7 @@ def _fields(line: Line | Dropped) -> Iterator[tuple[str, object]]:
         yield "exception", line.exception and _without_secrets(line.exception)
         return
     yield from (("level", _level(line.told)), ("event", "request"))
-    yield from _outcome_fields(line.told)
-
-
-def _outcome_fields(told: Outcome) -> Iterator[tuple[str, object]]:
-    for name, value in zip(Outcome._fields, told, strict=True):
-        if name == "model_known":
-            continue
-        if isinstance(value, float):
-            yield name, float(f"{value:.6g}")
-        else:
-            yield "class" if name == "workload" else name, _short(value) if isinstance(value, str) else value
-    if told.draft_tokens:
-        yield "acceptance", round((told.accepted_tokens or 0) / told.draft_tokens, 4)
+    yield from plain(line.told).items()
 
 
 def _text(line: Line | Dropped) -> str:
@@ -155,7 +141,7 @@ def _sentence(told: Outcome) -> str:
 
 
 def _who(told: Outcome) -> str:
-    return " ".join(map(_short, (told.id, told.app, told.model)))
+    return " ".join(map(short, (told.id, told.app, told.model)))
 
 
 def _where(told: Outcome) -> str:
@@ -187,10 +173,6 @@ def _how_fast(told: Outcome) -> str:
     if told.draft_tokens:
         parts.append(f"accepted {told.accepted_tokens} of {told.draft_tokens}")
     return ", ".join(parts)
-
-
-def _short(name: str) -> str:
-    return name[:LONGEST_NAME].encode(errors="replace").decode()
 
 
 def _level(told: Outcome) -> str:

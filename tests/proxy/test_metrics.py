@@ -9,6 +9,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from policies.events import Arrived, Dispatched, Finished, FirstToken, Joined
+from policies.fleet import Fleet, advance
+from policies.settings import PolicySettings
+from policies.snapshot import snapshot
 from proxy import metrics as room
 from proxy.histogram import Histogram
 from proxy.metric_state import FLAGS, READINGS, rows
@@ -47,17 +51,23 @@ ANSWERED = Outcome(
 )
 
 SNAPSHOT: dict[str, object] = {
+    "policy": "break-even",
     "backends": [
-        {"backend": "spec-1", "lane": "speculative", "engine": "vllm", "own_in_flight": 3, "breaker": "half-open",
-         "stalled": True, "step_seconds": 0.0125, "waiting": None},
-        {"backend": "plain-1", "lane": "plain", "engine": "vllm", "own_in_flight": 0, "breaker": "closed"},
+        {"name": "spec-1", "lane": "speculative", "engine": "vllm", "in_flight": 5, "own_in_flight": 3, "state": "half-open",
+         "step_base_seconds": 0.0125, "finished": 200,
+         "acceptance": {"rate": 0.61, "tokens_per_step": 2.83, "requests": 184, "draft_tokens": 9000.0},
+         "acceptance_by_class": {"qwen|coder|code|low": {"rate": 0.7, "tokens_per_step": 3.1, "requests": 90}}},
+        {"name": "plain-1", "lane": "plain", "engine": "vllm", "in_flight": 0, "own_in_flight": 0, "state": "serving",
+         "step_base_seconds": None, "acceptance": {"rate": None}},
     ],
-    "acceptance": [{"backend": "spec-1", "class": "decode-heavy", "rate": 0.61, "length": 2.83, "requests": 184.0}],
-    "break_even": [{"model": "qwen", "ratio": 0.07}],
-    "verdicts": [{"model": "qwen", "app": "coder", "content": "code", "temperature": "low", "verdict": "pays", "gain": 1.6,
-                  "low": 1.4, "high": 1.8, "speculative_requests": 80.0, "plain_requests": 20.0}],
-    "predictor": {"keys": 12, "coverage": 0.9},
-    "alarms": [{"alarm": "acceptance-low", "subject": "spec-1", "text": "…"}],
+    "scrapes": [{"name": "spec-1", "running": 6, "waiting": None, "age_seconds": 1.5}],
+    "break_even": {"qwen": {"ratio": 0.07, "input_tokens": 500.0}},
+    "verdicts": [{"model": "qwen", "application": "coder", "content": "code", "temperature": "low", "verdict": "pays",
+                  "ratio": 1.6, "lower": 1.4, "upper": 1.8, "speculative_requests": 80.0, "plain_requests": 20.0}],
+    "predictor": {"keys": 12, "coverage": 0.9, "within_2x": 0.8, "error_log2": None},
+    "memory": {"prefixes": 44},
+    "alarms": [{"kind": "low-acceptance", "subject": "spec-1", "text": "…", "value": 0.2}],
+    "retries_left": 10.0,
 }  # fmt: skip
 
 
@@ -69,8 +79,8 @@ def counted(*outcomes: Outcome) -> Metrics:
     return metrics
 
 
-def families(metrics: Metrics, snapshot: Mapping[str, object] | None = None) -> dict[str, Metric]:
-    return {family.name: family for family in parse_text(metrics.render(snapshot or {}).body.decode())}
+def families(metrics: Metrics, state: Mapping[str, object] = NOTHING) -> dict[str, Metric]:
+    return {family.name: family for family in parse_text(metrics.render(state).body.decode())}
 
 
 def values(families: Iterable[Metric]) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -81,11 +91,11 @@ def values(families: Iterable[Metric]) -> dict[tuple[str, tuple[str, ...]], floa
     }
 
 
-def value(metrics: Metrics, name: str, snapshot: Mapping[str, object] = NOTHING, /, **labels: str) -> float | None:
+def value(metrics: Metrics, name: str, state: Mapping[str, object] = NOTHING, /, **labels: str) -> float | None:
     return next(
         (
             sample.value
-            for family in families(metrics, snapshot).values()
+            for family in families(metrics, state).values()
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         ),
@@ -178,40 +188,70 @@ def test_the_number_of_cells_is_bounded_and_nothing_is_lost() -> None:
 
 def test_learnt_figures_come_from_the_snapshot() -> None:
     metrics = Metrics()
+    one_class = {"model": "qwen", "app": "coder", "content": "code", "temperature": "low"}
     assert value(metrics, "draftlane_backend_in_flight", SNAPSHOT, backend="spec-1", lane="speculative") == 3
+    assert value(metrics, "draftlane_backend_peer_in_flight", SNAPSHOT, backend="spec-1", lane="speculative") == 2
     assert value(metrics, "draftlane_backend_info", SNAPSHOT, backend="plain-1", engine="vllm") == 1
-    assert value(metrics, "draftlane_backend_stalled", SNAPSHOT, backend="spec-1") == 1
-    assert value(metrics, "draftlane_breaker", SNAPSHOT, backend="spec-1", state="half-open") == 1
-    assert value(metrics, "draftlane_breaker", SNAPSHOT, backend="spec-1", state="open") == 0
+    assert value(metrics, "draftlane_backend_state", SNAPSHOT, backend="spec-1", state="half-open") == 1
+    assert value(metrics, "draftlane_backend_state", SNAPSHOT, backend="spec-1", state="open") == 0
+    assert value(metrics, "draftlane_backend_running", SNAPSHOT, backend="spec-1") == 6
+    assert value(metrics, "draftlane_backend_scrape_age_seconds", SNAPSHOT, backend="spec-1") == 1.5
     assert value(metrics, "draftlane_acceptance_ratio", SNAPSHOT, backend="spec-1") == 0.61
     assert value(metrics, "draftlane_acceptance_requests", SNAPSHOT, backend="spec-1") == 184
+    assert value(metrics, "draftlane_class_acceptance_ratio", SNAPSHOT, backend="spec-1", **one_class) == 0.7
     assert value(metrics, "draftlane_break_even_ratio", SNAPSHOT, model="qwen") == 0.07
-    assert value(metrics, "draftlane_verdict", SNAPSHOT, app="coder", verdict="pays") == 1
-    assert value(metrics, "draftlane_gain_low_ratio", SNAPSHOT, app="coder") == 1.4
+    assert value(metrics, "draftlane_verdict", SNAPSHOT, verdict="pays", **one_class) == 1
+    assert value(metrics, "draftlane_gain_low_ratio", SNAPSHOT, **one_class) == 1.4
     assert value(metrics, "draftlane_gain_requests", SNAPSHOT, lane="plain") == 20
     assert value(metrics, "draftlane_predictor_coverage_ratio", SNAPSHOT) == 0.9
-    assert value(metrics, "draftlane_alarm", SNAPSHOT, alarm="acceptance-low", subject="spec-1") == 1
+    assert value(metrics, "draftlane_prefix_entries", SNAPSHOT) == 44
+    assert value(metrics, "draftlane_retries_left", SNAPSHOT) == 10
+    assert value(metrics, "draftlane_alarm", SNAPSHOT, alarm="low-acceptance", subject="spec-1") == 1
 
 
 def test_what_is_not_known_has_no_sample() -> None:
     assert value(Metrics(), "draftlane_backend_waiting", SNAPSHOT) is None
     assert value(Metrics(), "draftlane_backend_step_seconds", SNAPSHOT, backend="plain-1") is None
+    assert value(Metrics(), "draftlane_acceptance_ratio", SNAPSHOT, backend="plain-1") is None
+    assert value(Metrics(), "draftlane_predictor_error_log2", SNAPSHOT) is None
+
+
+def test_a_real_snapshot_fills_the_metrics_it_is_for() -> None:
+    fleet = Fleet(PolicySettings())
+    for name, lane, depth in (("spec-1", "speculative", 3), ("plain-1", "plain", 0)):
+        advance(fleet, Joined(1.0, name, lane, ("qwen",), "vllm", depth))
+    for number in range(60):
+        backend, at = ("spec-1", "plain-1")[number % 2], 2.0 + number
+        request = f"r{number}"
+        advance(fleet, Arrived(at, request, "qwen", "coder", "chat", 4000, stream=True))
+        advance(fleet, Dispatched(at, request, backend))
+        advance(fleet, FirstToken(at + 0.2, request))
+        steps = 40 if backend == "spec-1" else None
+        advance(fleet, Finished(at + 1.5, request, prompt_tokens=1000, completion_tokens=101, events=100, steps=steps,
+                                draft_tokens=steps and 3 * steps, accepted_tokens=steps and 60))  # fmt: skip
+    told = {name for name, _, _ in rows(snapshot(fleet, 100.0))}
+    not_here = {reading.metric for reading in READINGS if reading.section == "scrapes"}
+    assert {reading.metric for reading in READINGS} | {flag.metric for flag in FLAGS} == told - {
+        "draftlane_backend_info", "draftlane_alarm"
+    } | not_here  # fmt: skip
+
+
+ANYTHING = st.none() | st.floats() | st.text(max_size=3) | st.dictionaries(st.text(max_size=9), st.none() | st.floats())
 
 
 @given(
     st.dictionaries(
         st.sampled_from([*{reading.section for reading in READINGS}, "alarms"]),
-        st.none() | st.integers() | st.text(max_size=3)
-        | st.lists(st.none() | st.dictionaries(st.sampled_from(["backend", "lane", "verdict", "gain"]), st.none() | st.text(max_size=3) | st.floats())),
+        ANYTHING | st.lists(ANYTHING | st.dictionaries(st.sampled_from(["name", "lane", "verdict", "ratio", "acceptance_by_class"]), ANYTHING)),
     )
 )  # fmt: skip
-def test_any_snapshot_yields_a_valid_page(snapshot: dict[str, object]) -> None:
-    assert list(parse_text(Metrics().render(snapshot).body.decode()))
-    assert list(parse_openmetrics(Metrics().render(snapshot, OPENMETRICS).body.decode()))
+def test_any_snapshot_yields_a_valid_page(state: dict[str, object]) -> None:
+    assert list(parse_text(Metrics().render(state).body.decode()))
+    assert list(parse_openmetrics(Metrics().render(state, OPENMETRICS).body.decode()))
 
 
 def test_classes_beyond_the_limit_are_those_with_least_evidence() -> None:
-    classes = [{"model": f"m{number}", "gain": 1.0, "plain_requests": float(number)} for number in range(500)]
+    classes = [{"model": f"m{number}", "ratio": 1.0, "plain_requests": float(number)} for number in range(500)]
     shown = {labels[0] for name, labels, _ in rows({"verdicts": classes}) if name == "draftlane_gain_ratio"}
     assert shown == {f"m{number}" for number in range(300, 500)}
 
@@ -272,7 +312,7 @@ def test_workers_figures_become_one() -> None:
     exported: list[Figures] = [pickle.loads(pickle.dumps(metrics.export(SNAPSHOT))) for metrics in (one, two)]
     merged = merge(exported)
     single = counted(ANSWERED, ANSWERED, ANSWERED._replace(app="writer")).export(SNAPSHOT)
-    summed = {"draftlane_backend_in_flight"}
+    summed = {"draftlane_backend_in_flight", "draftlane_retries_left"}
     assert {name: merged[name] for name in merged if name not in summed} == {
         name: single[name] for name in single if name not in summed
     }
