@@ -172,7 +172,10 @@ def start(tuning: Tuning, weights_file: Path | None = None, patience_seconds: fl
     for name, value in _options(tuning).items():
         command += [name, str(value)]
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+        # A session of its own: Ctrl-C is for whoever started it, who may still have requests to finish.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
         said = _first_line(process, patience_seconds)
         if said.startswith("{"):
             return LlamaEngine(tuning, str(json.loads(said)["url"]), process)
