@@ -2,26 +2,29 @@
 
 import asyncio
 import json
-import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
 from proxy.discovery import BackendUnreachableError
-from proxy.proof.arm import PATHS, PLAIN, SPECULATIVE, Arm
-from proxy.proof.course import Load
+from proxy.proof.arm import PLAIN, SPECULATIVE, Arm
 from proxy.proof.live import Live
+from proxy.proof.options import (
+    INTERRUPTED,
+    chosen_prompts,
+    headers_of,
+    interruptible,
+    known_surface,
+    loads_of,
+    object_of,
+)
 from proxy.proof.page import html_page
-from proxy.proof.prompts import Prompt, PromptFileError, built_in, per_kind, read_file, warm_ups
+from proxy.proof.prompts import warm_ups
 from proxy.proof.record import as_record
-from proxy.proof.session import Listener, Outcome, Plan, hold
+from proxy.proof.session import Outcome, Plan, hold
 from proxy.proof.tables import show
-
-INTERRUPTED = 130
 
 
 def bench(
@@ -55,7 +58,7 @@ def bench(
             name=name,
             url=url,
             model=model,
-            surface=_known_surface(surface),
+            surface=known_surface(surface),
             headers=headers_of(headers or [], api_key),
             body={"temperature": temperature, "max_tokens": max_tokens, **object_of(extra_body)},
         )
@@ -86,72 +89,6 @@ def bench(
 def _held(plan: Plan) -> Outcome:
     try:
         with Live(len(plan.prompts) * 2) as live:
-            return asyncio.run(interruptible(plan, live.told))
+            return asyncio.run(interruptible(hold(plan, live.told)))
     except BackendUnreachableError as error:
         raise typer.BadParameter(str(error), param_hint="--plain / --speculative") from error
-
-
-async def interruptible(plan: Plan, told: Listener) -> Outcome:
-    """The comparison as a task that Ctrl-C cancels, so that it can report what it has."""
-    task = asyncio.ensure_future(hold(plan, told))
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        task.cancel()
-
-    loop.add_signal_handler(signal.SIGINT, stop)
-    try:
-        return await task
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-def chosen_prompts(path: Path | None, kinds: str, limit: int | None, seed: int) -> tuple[Prompt, ...]:
-    """The prompts of a run in run order. Raises typer.BadParameter."""
-    wanted = [kind.strip() for kind in kinds.split(",") if kind.strip()]
-    try:
-        found = built_in(wanted) if path is None else read_file(path)
-    except PromptFileError as error:
-        raise typer.BadParameter(str(error), param_hint="--prompts / --kinds") from error
-    kept = [prompt for prompt in found if not wanted or prompt.kind in wanted]
-    if not kept:
-        raise typer.BadParameter(f"no prompts of kind {kinds}", param_hint="--kinds")
-    return tuple(per_kind(kept, limit, seed))
-
-
-def loads_of(concurrency: str, rate: str) -> tuple[Load, ...]:
-    """``1,4,16`` as loads. Raises typer.BadParameter."""
-    try:
-        if rate:
-            return tuple(Load(rate=float(part)) for part in rate.split(","))
-        return tuple(Load(concurrency=int(part)) for part in concurrency.split(","))
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"not a list of positive numbers ({error})", param_hint="--concurrency / --rate"
-        ) from error
-
-
-def headers_of(lines: list[str], api_key: str) -> dict[str, str]:
-    """``name: value`` lines as a dictionary. Raises typer.BadParameter."""
-    if wrong := [line for line in lines if ":" not in line]:
-        raise typer.BadParameter(f"not 'name: value': {wrong[0]}")
-    pairs = (line.split(":", 1) for line in lines)
-    return {
-        **({"authorization": f"Bearer {api_key}"} if api_key else {}),
-        **{k.strip().lower(): v.strip() for k, v in pairs},
-    }
-
-
-def object_of(text: str) -> Mapping[str, object]:
-    """A JSON object. Raises typer.BadParameter."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, object])
-    except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"not a JSON object: {error}", param_hint="--extra-body") from error
-
-
-def _known_surface(surface: str) -> str:
-    if surface not in PATHS:
-        raise typer.BadParameter(f"one of {', '.join(PATHS)}", param_hint="--surface")
-    return surface

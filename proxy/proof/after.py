@@ -25,16 +25,24 @@ def run_findings(course: Course, plain: Discovered, speculative: Discovered) -> 
     good = [sample for sample in course.samples if sample.ok]
     matched = match(course.samples, PLAIN, SPECULATIVE)
     checks: Iterable[Iterable[Finding]] = (
-        _failures(course.samples),
-        _usage(good),
         _tokenizers(matched),
         _lengths(matched),
         _caches(good),
-        _outputs(good),
-        _cut(good),
         _order(good, matched),
         _drafting(course, plain, speculative),
-        _traffic(course),
+    )
+    return [*arm_findings_of(course, (PLAIN, SPECULATIVE)), *(finding for check in checks for finding in check)]
+
+
+def arm_findings_of(course: Course, arms: Sequence[str]) -> list[Finding]:
+    """What each arm's requests give away by themselves."""
+    good = [sample for sample in course.samples if sample.ok]
+    checks: Iterable[Iterable[Finding]] = (
+        _failures(course.samples, arms),
+        _usage(good, arms),
+        _outputs(good, arms),
+        _cut(good),
+        _traffic(course, arms),
         [found("interrupted", f"{len(course.samples)} of {course.planned} requests.")] if course.interrupted else [],
     )
     return [finding for check in checks for finding in check]
@@ -44,8 +52,8 @@ def _of(samples: Sequence[Sample], arm: str) -> list[Sample]:
     return [sample for sample in samples if sample.arm == arm]
 
 
-def _failures(samples: Sequence[Sample]) -> Iterable[Finding]:
-    for arm in (PLAIN, SPECULATIVE):
+def _failures(samples: Sequence[Sample], arms: Sequence[str]) -> Iterable[Finding]:
+    for arm in arms:
         tried = _of(samples, arm)
         failed = [sample for sample in tried if not sample.ok]
         if failed:
@@ -54,8 +62,8 @@ def _failures(samples: Sequence[Sample]) -> Iterable[Finding]:
             yield found(name, f"{len(failed)} of {len(tried)} on {arm} failed ({failed[0].error}).", share)
 
 
-def _usage(good: Sequence[Sample]) -> Iterable[Finding]:
-    for arm in (PLAIN, SPECULATIVE):
+def _usage(good: Sequence[Sample], arms: Sequence[str]) -> Iterable[Finding]:
+    for arm in arms:
         asked = _of(good, arm)
         without = sum(sample.completion_tokens is None for sample in asked)
         if asked and without / len(asked) > limit("no-usage"):
@@ -100,13 +108,15 @@ def _caches(good: Sequence[Sample]) -> Iterable[Finding]:
         yield found("cached-prompts", said, max(plain, speculative))
 
 
-def _outputs(good: Sequence[Sample]) -> Iterable[Finding]:
-    worst = max((output_repetition(s.text for s in _of(good, arm)), arm) for arm in (PLAIN, SPECULATIVE))
-    (earlier, _, judged), arm = worst
+def _outputs(good: Sequence[Sample], arms: Sequence[str]) -> Iterable[Finding]:
+    seen = {arm: output_repetition(sample.text for sample in _of(good, arm)) for arm in arms}
+    arm = max(seen, key=lambda name: seen[name][0])
+    earlier, _, judged = seen[arm]
     if earlier > limit("repeated-outputs"):
         said = f"{earlier:.0%} of the 16-word runs of {judged} answers on {arm} stood in earlier answers."
         yield found("repeated-outputs", said, earlier)
-    within, arm = max((output_repetition(s.text for s in _of(good, arm))[1], arm) for arm in (PLAIN, SPECULATIVE))
+    arm = max(seen, key=lambda name: seen[name][1])
+    within = seen[arm][1]
     if within > limit("looping-outputs"):
         yield found("looping-outputs", f"{within:.0%} of an answer's 16-word runs on {arm} repeat it itself.", within)
 
@@ -173,8 +183,8 @@ def _drafting(course: Course, plain: Discovered, speculative: Discovered) -> Ite
         yield found("not-speculating", "Not one token was drafted.", 0.0)
 
 
-def _traffic(course: Course) -> Iterable[Finding]:
-    for arm in (PLAIN, SPECULATIVE):
+def _traffic(course: Course, arms: Sequence[str]) -> Iterable[Finding]:
+    for arm in arms:
         counted = [tokens for _, _, tokens in turn_shares(course, arm) if tokens is not None]
         ours = sum(s.completion_tokens or 0 for s in _of(course.samples, arm))
         if not counted or not ours or course.interrupted:

@@ -11,6 +11,7 @@ from proxy.proof.arm import Sample
 from proxy.proof.course import Course
 from proxy.proof.figures import Figures, Pick, figures_of, latency, speed, tpot, ttft
 from proxy.proof.intervals import (
+    RESAMPLES,
     Interval,
     Pair,
     Statistic,
@@ -18,6 +19,7 @@ from proxy.proof.intervals import (
     holm,
     quantile_ratio,
     sign_flip_p,
+    tamed,
     total_ratio,
     typical_ratio,
 )
@@ -39,6 +41,7 @@ class Cell(NamedTuple):
     kind: str
     figures: dict[str, Figures]
     ratios: dict[str, Interval | None]
+    """By name of RATIOS, and ``equal_length``, the one that verdicts rest on."""
     p: float
     """Sign-flip p-value of "the arms are alike"."""
     adjusted_p: float
@@ -100,8 +103,8 @@ RATIOS: dict[str, tuple[Pick, Statistic, int]] = {
 
 
 def ratios_of(matched: Sequence[Matched], seed: int) -> dict[str, Interval | None]:
-    """All ratios with intervals; ``equal_length`` is the one verdicts rest on."""
-    found = {"equal_length": bootstrap([alike(m) for m in matched], typical_ratio, seed=seed)}
+    """The ratios of RATIOS with intervals."""
+    found: dict[str, Interval | None] = {}
     for name, (pick, statistic, fewest) in RATIOS.items():
         pairs = pairs_of(matched, pick)
         interval = bootstrap(pairs, statistic, seed=seed) if len(pairs) >= fewest else None
@@ -111,6 +114,32 @@ def ratios_of(matched: Sequence[Matched], seed: int) -> dict[str, Interval | Non
 
 def _turned(interval: Interval) -> Interval:
     return interval._replace(value=1 / interval.value, low=1 / interval.high, high=1 / interval.low)
+
+
+class Judged(NamedTuple):
+    """One cell of a family."""
+
+    interval: Interval | None
+    p: float
+    adjusted_p: float
+    verdict: str
+
+
+def judge_family(cells: Sequence[Sequence[Pair]], seed: int, resamples: int = RESAMPLES) -> list[Judged]:
+    """Judge cells together: Holm's adjustment keeps the chance of any false verdict among them."""
+    held = [tamed(pairs) for pairs in cells]
+    p_values = [
+        sign_flip_p(pairs, seed=seed, flips=2 * resamples) if _blocks(pairs) >= FEWEST_BLOCKS else 1.0 for pairs in held
+    ]
+    judged = []
+    for pairs, p, adjusted in zip(held, p_values, holm(p_values), strict=True):
+        interval = bootstrap(pairs, typical_ratio, seed=seed, resamples=resamples)
+        judged.append(Judged(interval, p, adjusted, judge(interval, adjusted)))
+    return judged
+
+
+def _blocks(pairs: Sequence[Pair]) -> int:
+    return len({pair.block for pair in pairs})
 
 
 def judge(interval: Interval | None, adjusted_p: float) -> str:
@@ -136,23 +165,29 @@ def compare(course: Course, first: str, second: str, seed: int = 1) -> list[Cell
 
 
 def _family(course: Course, first: str, second: str, cells: Sequence[tuple[str, str | None]], seed: int) -> list[Cell]:
-    judged = []
-    for load, kind in cells:
-        samples = [s for s in course.samples if s.place.load == load and kind in (None, s.kind)]
-        matched = match(samples, first, second)
-        pairs = [alike(m) for m in matched]
-        enough = len({pair.block for pair in pairs}) >= FEWEST_BLOCKS
-        judged.append((load, kind, samples, matched, sign_flip_p(pairs, seed=seed) if enough else 1.0))
-    found = []
-    for (load, kind, samples, matched, p), adjusted in zip(judged, holm([j[-1] for j in judged]), strict=True):
-        figures = {
-            arm: figures_of(course, [s for s in samples if s.arm == arm], arm, kind, seed) for arm in (first, second)
-        }
-        ratios = ratios_of(matched, seed)
-        verdict = judge(ratios["equal_length"], adjusted)
-        sentence = in_words(verdict, ratios["equal_length"], p)
-        found.append(Cell(load, kind or ALL_KINDS, figures, ratios, p, adjusted, verdict, sentence))
-    return found
+    sampled = [[s for s in course.samples if s.place.load == load and kind in (None, s.kind)] for load, kind in cells]
+    matched = [match(samples, first, second) for samples in sampled]
+    judged = judge_family([[alike(m) for m in pairs] for pairs in matched], seed)
+    return [
+        _cell(course, (first, second), load, kind, samples, pairs, verdict, seed)
+        for (load, kind), samples, pairs, verdict in zip(cells, sampled, matched, judged, strict=True)
+    ]
+
+
+def _cell(
+    course: Course,
+    arms: tuple[str, str],
+    load: str,
+    kind: str | None,
+    samples: Sequence[Sample],
+    matched: Sequence[Matched],
+    judged: Judged,
+    seed: int,
+) -> Cell:
+    figures = {arm: figures_of(course, [s for s in samples if s.arm == arm], arm, kind, seed) for arm in arms}
+    ratios = {"equal_length": judged.interval, **ratios_of(matched, seed)}
+    sentence = in_words(judged.verdict, judged.interval, judged.p)
+    return Cell(load, kind or ALL_KINDS, figures, ratios, judged.p, judged.adjusted_p, judged.verdict, sentence)
 
 
 def in_words(verdict: str, interval: Interval | None, p: float) -> str:

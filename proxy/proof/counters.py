@@ -1,21 +1,24 @@
 """What an engine's counters say about stretches of a run."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from proxy.engines.base import Scrape
 from proxy.proof.answer import Acceptance
 from proxy.proof.arm import Sample
-from proxy.proof.course import Course, Turn
+from proxy.proof.course import CLOSING, Course, Turn
 
 
 def turn_shares(course: Course, arm: str) -> list[tuple[Turn, Acceptance, float | None]]:
     """Each turn of an arm with the drafting and the generated tokens that fell into it; restarts are left out."""
     turns = [turn for turn in course.turns if turn.arm == arm]
-    ends: list[Scrape | None] = [turn.before for turn in turns[1:]] + [course.closing.get(arm)]
     shares = []
-    for turn, end in zip(turns, ends, strict=True):
-        if turn.before is not None and end is not None and (moved := difference(turn.before, end)) is not None:
-            shares.append((turn, moved, minus(end.generated_tokens, turn.before.generated_tokens)))
+    for turn, later in pairwise(turns):
+        start, end = turn.before, later.before
+        if turn.block == CLOSING or start is None or end is None:
+            continue
+        if (moved := difference(start, end)) is not None:
+            shares.append((turn, moved, minus(end.generated_tokens, start.generated_tokens)))
     return shares
 
 

@@ -11,6 +11,7 @@ from proxy.engines.base import Scrape
 from proxy.proof.arm import Client, Place, Sample
 from proxy.proof.prompts import Prompt
 
+CLOSING = -1
 BOOKING_SECONDS = 0.3
 """How long an engine is given to book its last request's counters."""
 FEWEST_BLOCKS = 10
@@ -54,7 +55,7 @@ class Turn(NamedTuple):
     """One burst: how long it took, and the engine's counters when it began.
 
     Engines book a request's drafts after its last byte, so a turn's own share is the difference to the
-    counters at the *next* turn of the same arm.
+    counters at the *next* turn of the same arm. A turn of block ``CLOSING`` is only such a last look.
     """
 
     arm: str
@@ -74,8 +75,6 @@ class Course:
     """Requests sent so far."""
     samples: list[Sample] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    closing: dict[str, Scrape | None] = field(default_factory=dict)
-    """Counters of each arm after its last turn."""
     interrupted: bool = False
 
 
@@ -116,7 +115,8 @@ async def run(
         raise
     finally:
         for client in clients:
-            course.closing[client.arm.name] = await client.scrape()
+            last = await client.scrape()
+            course.turns.append(Turn(client.arm.name, "", CLOSING, 0.0, last, frozenset()))
 
 
 async def _burst(course: Course, burst: Burst, client: Client, told: Listener, seed: int) -> None:

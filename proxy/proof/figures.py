@@ -36,6 +36,7 @@ class Figures(NamedTuple):
     tokens_per_step: Interval | None
     acceptance_length: float | None
     """1 + accepted tokens per draft, bonus token included."""
+    drafts: float | None
     drafted_tokens: float | None
     per_position: tuple[float, ...]
     """Share of drafts whose first i tokens were accepted."""
@@ -87,6 +88,7 @@ def figures_of(course: Course, samples: Sequence[Sample], arm: str, kind: str | 
         acceptance_rate=_acceptance_rate(good, drafting, seed),
         tokens_per_step=_tokens_per_step(good, drafting, tokens, seed),
         acceptance_length=_acceptance_length(drafting),
+        drafts=None if drafting is None else drafting.drafts,
         drafted_tokens=None if drafting is None else drafting.draft_tokens,
         per_position=_shares(drafting),
     )

@@ -27,7 +27,7 @@ def html_page(outcome: Outcome) -> str:
         f'<p class="soft">{_about(outcome)}</p>',
         _tiles(outcome),
         '<div class="cards">',
-        _findings(outcome.findings),
+        findings_card(outcome.findings),
         *([] if outcome.refused else _results(outcome)),
         card("What was compared", _setup(outcome), wide=True),
         "</div>",
@@ -94,7 +94,8 @@ def _tiles(outcome: Outcome) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _findings(findings: Sequence[Finding]) -> str:
+def findings_card(findings: Sequence[Finding]) -> str:
+    """The findings as boxes."""
     boxes = "".join(
         f'<div class="finding {f.severity}"><b>{f.severity}: {f.name}</b><br>{escape(f.sentence)}</div>'
         for f in findings
@@ -103,24 +104,22 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _results(outcome: Outcome) -> list[str]:
-    loads = [load.name for load in outcome.plan.loads]
     parts = [
-        card("Gain per kind, at equal answer length (above 1: speculation is faster)", _forest(outcome.cells)),
-        card("Verdicts", _verdicts(outcome)),
+        card("Gain per kind (above 1: speculation is faster)", _forest(outcome.cells)),
+        card("What it would save", "".join(f"<p>{escape(saving_line(saving))}</p>" for saving in outcome.savings)),
+        card("Verdicts", _verdicts(outcome), wide=True),
     ]
-    for load in loads:
-        samples = [s for s in outcome.course.samples if s.place.load == load and s.ok]
-        overall = next((c for c in outcome.cells if c.load == load and c.kind == ALL_KINDS), None)
-        if overall is None:
+    for cell in outcome.cells:
+        if cell.kind != ALL_KINDS:
             continue
+        samples = [s for s in outcome.course.samples if s.place.load == cell.load and s.ok]
         parts += [
-            card(f"Figures at {load}", _figures(overall)),
-            card(f"Latency at {load}", _latencies(samples)),
-            card(f"Speed against run order at {load}", _order(samples)),
-            card(f"Acceptance per position at {load}", _acceptance(outcome.cells, load)),
+            card(f"Figures, {cell.load}", _figures(cell), wide=True),
+            card(f"Latency, {cell.load}", _latencies(samples)),
+            card(f"Speed against run order, {cell.load}", _order(samples)),
+            card(f"Acceptance per draft position, {cell.load}", _acceptance(outcome.cells, cell.load)),
         ]
-    saved = "".join(f"<p>{saving_line(saving)}</p>" for saving in outcome.savings)
-    return [*parts, card("What it would save", saved, wide=True)]
+    return parts
 
 
 def _forest(cells: Sequence[Cell]) -> str:
@@ -148,7 +147,7 @@ def _verdicts(outcome: Outcome) -> str:
         steps = figures.tokens_per_step
         rows.append(
             (
-                escape(f"{cell.kind}, {cell.load}"),
+                escape(cell.kind if len(outcome.plan.loads) == 1 else f"{cell.kind}, {cell.load}"),
                 str(figures.requests),
                 ratio(cell.ratios["equal_length"]),
                 plain_number(steps.value if steps else None, 2),
@@ -181,7 +180,7 @@ DRAFTING = (
     ("in flight, measured", lambda f: plain_number(f.in_flight)),
     ("tokens per step", _steps),
     ("acceptance length", lambda f: plain_number(f.acceptance_length, 2)),
-    ("acceptance rate", lambda f: share(f.acceptance_rate)),
+    ("acceptance rate", share),
     ("accepted at position 1, 2 …", lambda f: positions(f.per_position)),
     ("requests (failed)", lambda f: f"{f.requests} ({f.failed})"),
 )

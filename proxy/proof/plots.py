@@ -141,15 +141,28 @@ def scatter(series: Sequence[Series], trends: Sequence[Series], x_label: str, y_
     return _svg(parts, f"{y_label} against {x_label}")
 
 
-def lines(series: Sequence[Series], x_label: str, y_label: str, y_percent: bool = False) -> str:
-    """Connected points, from zero on the y axis."""
+class Span(NamedTuple):
+    """An interval at x."""
+
+    x: float
+    low: float
+    high: float
+    colour: str
+
+
+def lines(
+    series: Sequence[Series], x_label: str, y_label: str, y_percent: bool = False, spans: Sequence[Span] = ()
+) -> str:
+    """Connected points, from zero on the y axis, with intervals beside them."""
     points = [point for one in series for point in one.points]
     if not points:
         return ""
     xs = [p[0] for p in points]
     pad = 0.5 if max(xs) == min(xs) else 0.0
-    x, y = _x_axis(min(xs) - pad, max(xs) + pad), _y_axis(0, 1.05 * max(p[1] for p in points) or 1)
+    highest = max(*(p[1] for p in points), *(span.high for span in spans), 0.0)
+    x, y = _x_axis(min(xs) - pad, max(xs) + pad), _y_axis(0, 1.05 * highest or 1)
     parts = _frame(x, y, x_label, y_label, y_percent)
+    parts += [_line(x.at(s.x), y.at(s.low), x.at(s.x), y.at(s.high), f"span {s.colour}") for s in spans]
     for one in series:
         places = [(x.at(a), y.at(b)) for a, b in one.points]
         parts.append(_path(places, f"curve {one.colour}"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -39,7 +40,7 @@ def show(console: Console, outcome: Outcome) -> None:
     if outcome.cells:
         console.print(verdict_table(outcome))
     for saving in outcome.savings:
-        console.print(saving_line(saving))
+        console.print(Text(saving_line(saving)))
     if outcome.withheld:
         console.print("[bold red]The verdict is withheld[/] because of the findings above.")
 
@@ -62,12 +63,13 @@ def ratio(interval: Interval | None) -> str:
     return "–" if interval is None else f"{interval.value:.2f}× [{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def share(interval: Interval | None) -> str:
-    """A rate with its interval, as percentages."""
-    if interval is None:
+def share(figures: Figures) -> str:
+    """The acceptance rate with its interval and how much was drafted."""
+    rate = figures.acceptance_rate
+    if rate is None:
         return "–"
-    span = f" [{interval.low:.0%}, {interval.high:.0%}]" if interval.low == interval.low else ""
-    return f"{interval.value:.1%}{span} of {interval.pairs} requests"
+    span = f" [{rate.low:.0%}, {rate.high:.0%}]" if rate.low == rate.low else ""
+    return f"{rate.value:.0%}{span} of {figures.drafted_tokens:.0f} tokens"
 
 
 def plain_number(value: float | None, digits: int = 1) -> str:
@@ -77,23 +79,17 @@ def plain_number(value: float | None, digits: int = 1) -> str:
 
 def arms_table(cell: Cell) -> Table:
     """Both arms at one load, all kinds together."""
-    table = Table(title=f"{cell.load}: all kinds", title_justify="left")
+    table = Table(title=f"{cell.load}, all kinds", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for name in (PLAIN, SPECULATIVE):
+    for name in (PLAIN, SPECULATIVE, "gain"):
         table.add_column(name, justify="right")
-    table.add_column("plain ÷ speculative", justify="right")
     one, other = cell.figures[PLAIN], cell.figures[SPECULATIVE]
     for label, key, compared in ROWS:
         beside = ratio(cell.ratios.get(compared)) if compared else ""
         table.add_row(label, seconds(getattr(one, key)), seconds(getattr(other, key)), beside)
     table.add_row("time at equal length", "", "", ratio(cell.ratios["equal_length"]), style="bold")
-    speed = cell.ratios["tokens_per_second"]
-    table.add_row(
-        "output tokens/s",
-        plain_number(one.tokens_per_second),
-        plain_number(other.tokens_per_second),
-        "" if speed is None else f"speculative {speed.value:.2f}× [{speed.low:.2f}, {speed.high:.2f}]",
-    )
+    speeds = (plain_number(figures.tokens_per_second) for figures in (one, other))
+    table.add_row("output tokens/s", *speeds, ratio(cell.ratios["tokens_per_second"]))
     for row in _last_rows(one, other):
         table.add_row(*row)
     return table
@@ -103,7 +99,7 @@ def _last_rows(one: Figures, other: Figures) -> Iterable[tuple[str, ...]]:
     yield "throughput, tokens/s", plain_number(one.throughput), plain_number(other.throughput), ""
     yield "in flight, measured", plain_number(one.in_flight), plain_number(other.in_flight), ""
     yield "tokens per step", *(_steps(figures) for figures in (one, other)), ""
-    yield "acceptance rate", share(one.acceptance_rate), share(other.acceptance_rate), ""
+    yield "acceptance rate", share(one), share(other), ""
     yield "acceptance length", *(plain_number(f.acceptance_length, 2) for f in (one, other)), ""
     yield "accepted at position 1, 2 …", *(positions(f.per_position) for f in (one, other)), ""
     yield "requests (failed)", *(f"{f.requests} ({f.failed})" for f in (one, other)), ""
@@ -120,25 +116,23 @@ def positions(shares: tuple[float, ...]) -> str:
 
 def verdict_table(outcome: Outcome) -> RenderableType:
     """The verdict per load and kind."""
-    table = Table(title="Does speculation pay?", title_justify="left")
-    for column in ("load", "kind"):
-        table.add_column(column)
-    for column in ("prompts", "time at equal length", "tokens/step", "accepted"):
-        table.add_column(column, justify="right")
-    table.add_column("verdict")
+    table = Table(title="Does speculation pay?", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("kind", no_wrap=True)
+    for column in ("prompts", "gain at equal length", "tokens/step", "accepted"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    many = len(outcome.plan.loads) > 1
     for cell in outcome.cells:
         figures = cell.figures[SPECULATIVE]
         equal = cell.ratios["equal_length"]
-        accepted = "–" if figures.acceptance_rate is None else f"{figures.acceptance_rate.value:.0%}"
         table.add_row(
-            cell.load,
-            escape(cell.kind),
+            escape(f"{cell.kind}, {cell.load}" if many else cell.kind),
             str(equal.pairs if equal else figures.requests),
             ratio(equal),
             _steps(figures),
-            accepted,
+            "–" if figures.acceptance_rate is None else f"{figures.acceptance_rate.value:.0%}",
             verdict_text(cell, outcome),
-            end_section=cell.kind == ALL_KINDS,
+            style="bold" if cell.kind == ALL_KINDS else "",
         )
     return Group(table, *(Text(f"{c.load}: {c.sentence}") for c in outcome.cells if c.kind == ALL_KINDS))
 
@@ -152,18 +146,16 @@ def verdict_text(cell: Cell, outcome: Outcome) -> Text:
 
 
 def saving_line(saving: Saving) -> str:
-    """What it would save."""
-    span = (
-        ""
-        if saving.interval is None
-        else f" ({change(saving.interval.low)} to {change(saving.interval.high)} in speed)"
-    )
-    verb = "saves" if saving.saved_if_all >= 0 else "costs"
-    words = (
-        f"{escape(saving.load)}: speculation for everything {verb} {abs(saving.saved_if_all):,.1f} s of waiting per 1,000 "
-        f"requests of {saving.plain_seconds:,.1f} s{span}"
-    )
+    """What it would save; a difference that may be chance is called so."""
+    of = f"of {saving.plain_seconds:,.0f} s of waiting per 1,000 requests"
+    interval = saving.interval
+    if interval is None or interval.low <= 1 <= interval.high:
+        span = "" if interval is None else f": total speed {change(interval.low)} to {change(interval.high)}"
+        words = f"{saving.load}: speculation for everything shows no saving {of}{span}"
+    else:
+        verb = "saves" if saving.saved_if_all >= 0 else "costs"
+        span = f"total speed {change(interval.low)} to {change(interval.high)}"
+        words = f"{saving.load}: speculation for everything {verb} {abs(saving.saved_if_all):,.0f} s {of} ({span})"
     if saving.routed_kinds:
-        kinds = escape(", ".join(saving.routed_kinds))
-        words += f"; only for what pays ({kinds}) it saves {saving.saved_if_routed:,.1f} s"
+        words += f"; only for what pays ({', '.join(saving.routed_kinds)}) it saves {saving.saved_if_routed:,.0f} s"
     return words + "."
