@@ -60,7 +60,8 @@ class Inbound(Protocol):
         """The request body, transfer coding removed, content coding kept."""
 
     def start(self, status: int, reason: bytes | None, lines: list[bytes], length: int | None) -> None:
-        """Send the head. ``lines`` are whole header lines; ``length`` None means that only the end tells."""
+        """Send the head. ``lines`` are whole header lines, sometimes several in one piece; ``length`` None means that
+        only the end tells."""
 
     def write(self, data: bytes) -> None:
         """Send body bytes."""

@@ -61,7 +61,7 @@ class AsgiInbound:
         """See ``Inbound``. ASGI has no reason phrase."""
         self.started = True
         self.parts = []
-        headers = [_pair(line) for line in lines]
+        headers = [_pair(line) for line in b"".join(lines).split(b"\r\n")[:-1]]
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
         self._messages.append({"type": "http.response.start", "status": status, "headers": headers})
