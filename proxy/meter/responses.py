@@ -26,6 +26,8 @@ class Responses:
             return CONTENT if told.get("delta") else NOTHING
         if kind in _LAST:
             self._response(as_object(told.get("response")))
+            if "timings" in told:  # llama.cpp puts them beside the response
+                self.tally.timings = as_object(told["timings"])
         elif kind == "error":
             self.tally.take_error(told.get("error") or told)
         return NOTHING
