@@ -15,6 +15,10 @@ class Extra(Upload):
         except BadRequest:
             return Asked(prompt_bytes=len(body))
 
+    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
+        """See ``Surface``."""
+        return body if asked.model is None else super().splice(body, asked, model, inject_usage)
+
 
 def extra(path: str) -> Extra:
     """The surface for a configured path."""
