@@ -5,7 +5,7 @@ import contextlib
 import logging
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 
 import httpx
@@ -53,6 +53,8 @@ class Application:
         self.admin_key_hash = _admin_key(config)
         self.journal = _journal(config, worker)
         self.log = Log(sys.stderr, config.log.format, config.log.decisions)
+        self.farewells: list[Callable[[Outcome], None]] = [self.metrics.ended, self.log.ended]
+        """Who hears how a request ended."""
         self._client = _watching_client(config)
         self.watch = Watch(
             self._client, [_watched(one) for one in config.backends], self.observe, self.gateway.now, _pace(config)
@@ -88,8 +90,8 @@ class Application:
             self.metrics.failed(event.backend, event.fault)
 
     def _ended(self, outcome: Outcome) -> None:
-        self.metrics.ended(outcome)
-        self.log.ended(outcome)
+        for listener in self.farewells:
+            listener(outcome)
 
     # -- running
     @contextlib.asynccontextmanager

@@ -167,11 +167,10 @@ _ANY_BODY = {"requestBody": {"content": {"application/json": {"schema": {"type":
 
 def dashboard(app: FastAPI) -> None:
     """Add the page; it asks for the admin key itself."""
-    html = files("proxy.pages").joinpath("dashboard.html").read_text(encoding="utf-8")
 
     @app.get("/dashboard", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(html)
+    def page() -> HTMLResponse:
+        return HTMLResponse(files("proxy.pages").joinpath("dashboard.html").read_text(encoding="utf-8"))
 
 
 def _speak_openai(app: FastAPI, answers: Answers) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import uvloop
 from proxy import config as configuration
 from proxy.app import Application
 from proxy.config import Config
+from proxy.llama import cache_folder
 from proxy.serving import Ports, serve_forever
 
 log = logging.getLogger("draftlane")
@@ -27,8 +29,8 @@ def serve(
     """Run the gateway, from a file or from nothing but backend URLs."""
     settings = _settings(config, speculative or [], plain or [])
     changed = {"host": host, "port": port, "workers": workers}
-    server = settings.server.model_copy(update={name: value for name, value in changed.items() if value is not None})
-    raise typer.Exit(run(settings.model_copy(update={"server": server})))
+    given = {name: value for name, value in changed.items() if value is not None}
+    raise typer.Exit(run(configuration.with_server(settings, given)))
 
 
 def _settings(file: Path | None, speculative: list[str], plain: list[str]) -> Config:
@@ -36,7 +38,17 @@ def _settings(file: Path | None, speculative: list[str], plain: list[str]) -> Co
         raise typer.BadParameter("give either -c FILE or --speculative/--plain URLs, not both")
     if file is not None:
         return configuration.load(file)
-    return configuration.from_urls(speculative, plain)
+    return configuration.from_urls(speculative, plain, {"admin_port": 0, "admin_key_file": str(own_admin_key())})
+
+
+def own_admin_key() -> Path:
+    """A file with an admin key made once for this user: without a configuration there is nobody who set one."""
+    file = cache_folder() / "admin.key"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(24))
+    return file
 
 
 def run(config: Config) -> int:
@@ -49,6 +61,11 @@ def _announce(app: Application, ports: Ports) -> None:
     config = app.config.server
     log.info("listening on http%s://%s:%d", "s" if config.tls_cert_file else "", config.host, ports.public)
     if ports.admin is not None:
-        log.info("admin on http://%s:%d/admin/state", config.admin_host, ports.admin)
+        log.info(
+            "dashboard on http://%s:%d/dashboard, admin key in %s",
+            config.admin_host,
+            ports.admin,
+            config.admin_key_file,
+        )
     for backend in app.gateway.backends.values():
         log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.settings.url)

@@ -1,0 +1,115 @@
+"""What the three applications of the demonstration ask for, and the asking, through the OpenAI SDK.
+
+The prompts are the built-in ones of ``draftlane bench``, brought into the shape a base model continues: it
+repeats a file that stands in the prompt, goes on with a letter, or says a word on a long text.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from openai import AsyncOpenAI, OpenAIError
+
+from proxy.proof.prompts import built_in
+
+CODE = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+EACH = 10
+"""Requests per application."""
+
+
+class Request(NamedTuple):
+    """One request of an application."""
+
+    app: str
+    prompt: str
+    max_tokens: int
+    temperature: float
+    stream: bool
+
+
+class Answered(NamedTuple):
+    """How it went, as the client saw it."""
+
+    request: Request
+    lane: str | None
+    """From the response headers."""
+    error: str | None
+
+
+def requests() -> list[list[Request]]:
+    """Per application its requests, in order."""
+    return [
+        [Request("coding-assistant", text, 128, 0.0, n % 4 != 3) for n, text in enumerate(_edits())],
+        [Request("writing-assistant", text, 144, 0.9, n % 4 != 3) for n, text in enumerate(_letters())],
+        [Request("summariser", text, 8, 0.3, n % 2 == 0) for n, text in enumerate(_long_texts())],
+    ]
+
+
+def _edits() -> list[str]:
+    found = [CODE.search(prompt.text) for prompt in built_in(["code-edit"])]
+    files = [match.group(2) for match in found if match is not None][:EACH]
+    return [f"The file:\n```\n{code}```\n\nThe same file, with every comment spelt well:\n```\n" for code in files]
+
+
+def _letters() -> list[str]:
+    return [f"{prompt.text}\n\nHere it is.\n\n" for prompt in built_in(["writing"])[:EACH]]
+
+
+def _long_texts() -> list[str]:
+    texts = [prompt.text for prompt in built_in(["summary"])]
+    pairs = zip(texts[0::2], texts[1::2], strict=False)
+    return [f"{first}\n\n{second}\n\nIn one word, the subject is" for first, second in pairs][:EACH]
+
+
+async def send(base_url: str, model: str, done: Callable[[Answered], None]) -> list[Answered]:
+    """All applications at once, each one request after the other; ``done`` hears of every answer."""
+    client = AsyncOpenAI(base_url=base_url, api_key="demo", max_retries=0, timeout=300)
+    async with client:
+        answered = await asyncio.gather(*(_application(client, model, asked, done) for asked in requests()))
+    return [one for some in answered for one in some]
+
+
+async def _application(
+    client: AsyncOpenAI, model: str, asked: Sequence[Request], done: Callable[[Answered], None]
+) -> list[Answered]:
+    answers = []
+    for request in asked:
+        answer = await _one(client, model, request)
+        done(answer)
+        answers.append(answer)
+    return answers
+
+
+async def _one(client: AsyncOpenAI, model: str, request: Request) -> Answered:
+    try:
+        lane = await (_streamed if request.stream else _whole)(client, model, request)
+    except OpenAIError as error:
+        return Answered(request, None, f"{type(error).__name__}: {error}")
+    return Answered(request, lane, None)
+
+
+async def _streamed(client: AsyncOpenAI, model: str, request: Request) -> str | None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "user", "content": request.prompt}],
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        stream=True,
+        extra_headers={"x-draftlane-app": request.app},
+    )
+    async for _ in raw.parse():
+        pass
+    return raw.headers.get("x-draftlane-lane")
+
+
+async def _whole(client: AsyncOpenAI, model: str, request: Request) -> str | None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "user", "content": request.prompt}],
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        extra_headers={"x-draftlane-app": request.app},
+    )
+    raw.parse()
+    return raw.headers.get("x-draftlane-lane")
