@@ -288,3 +288,11 @@ def test_appending_never_waits_for_the_writer() -> None:
             box.append(number)
         assert told == []
     assert told == list(range(3 * outbox.SLICE))
+
+
+def test_the_examples_in_the_page_about_the_journal_are_lines() -> None:
+    page = Path(__file__).parents[2] / "docs" / "journal.md"
+    examples = [line.strip() for line in page.read_text().splitlines() if line.startswith("    [")]
+    assert len(examples) == 6
+    for example in examples:
+        assert parse(example.encode()) is not None
