@@ -224,7 +224,8 @@ class Backend:
             prefill = self.speed.start + self.speed.prefill * self.waiting_tokens
             patience = max(patience, rules.first_token_factor * prefill)
             if self.without_first >= self.own_in_flight:
-                patience = max(patience, rules.first_token_seconds)
+                cold = self.speed.completions < settings.cold_requests
+                patience = max(patience, rules.cold_first_token_seconds if cold else rules.first_token_seconds)
         before = self.stalled
         self.stalled = self.own_in_flight > 0 and pulse.at - self.heard_at > patience
         return self.stalled != before

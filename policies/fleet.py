@@ -278,7 +278,8 @@ def _blame(fleet: Fleet, backend: Backend, event: Failed) -> None:
     if event.fault == "busy":
         backend.busy_until = event.at + fleet.settings.admission.busy_seconds
     elif event.fault == "stalled":
-        backend.stalled = True
+        backend.breaker.hang(event.at)
+        backend.stalled = backend.own_in_flight > 0
     if event.fault not in HEALTHY_FAULTS:
         backend.breaker.failure(event.at)
     _health_changed(fleet)
@@ -348,7 +349,7 @@ def _probed(fleet: Fleet, event: Probed) -> None:
         return
     if not event.ok:
         backend.breaker.failure(event.at)
-    elif backend.breaker.state == OPEN:
+    elif backend.breaker.state == OPEN and not backend.breaker.hung:
         backend.breaker.reopens_at = event.at
         backend.breaker.wake(event.at)
     _health_changed(fleet)
@@ -357,7 +358,9 @@ def _probed(fleet: Fleet, event: Probed) -> None:
 def _pulse(fleet: Fleet, event: Pulse) -> None:
     backend = fleet.backends.get(event.backend)
     if backend is not None and backend.hear_pulse(event, fleet.settings):
-        fleet.ready.clear()
+        if not backend.stalled and backend.breaker.hung:
+            backend.breaker.success()
+        _health_changed(fleet)
 
 
 def _scraped(fleet: Fleet, event: Scraped) -> None:

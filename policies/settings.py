@@ -100,8 +100,13 @@ class StallSettings:
     """And at least this long: an engine that prefills, compiles a grammar or loads an adapter streams nothing, and a few
     quick requests before say little about it. A hung backend that streams to others is found by their silence, sooner."""
 
+    cold_first_token_seconds: float = 90.0
+    """The same while a backend is cold: a first request may compile kernels (10–65 s were measured on vLLM), and nothing
+    is known yet of how long its prompts take."""
+
     def __post_init__(self) -> None:
         _positive("stall.quiet_seconds", self.quiet_seconds)
+        _positive("stall.cold_first_token_seconds", self.cold_first_token_seconds)
         _positive("stall.first_token_seconds", self.first_token_seconds)
         if self.gap_factor < 1 or self.first_token_factor < 1:
             raise ValueError("stall.gap_factor and stall.first_token_factor must be at least 1")
@@ -131,7 +136,7 @@ class VerdictSettings:
     """And at least this many requests of the class lie between two probes: rare classes are not probed to death."""
     probe_batch: int = 3
     """Probes whose results decide whether a ``does not pay`` is lifted."""
-    aversion: float = 1.25
+    aversion: float = 1.05
     """While a class is known not to gain, a speculative backend must be cheaper by this factor to get its requests;
     it stays usable as spare capacity, because an empty slow lane still beats a queue."""
     memory_requests: int = 100
