@@ -4,40 +4,33 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 
-import httpx
-import msgspec
-from fastapi import Request
-
-from policies.decide import decide
-from policies.decision import Decision, Verdict
-from policies.events import Event, Failed, Joined
-from policies.explain import explain
-from policies.snapshot import snapshot
+from policies.events import Event, Failed, Joined, Scraped
 from proxy import backends as backends_module
 from proxy.config import Config
 from proxy.config_sections import Backend as BackendSettings
-from proxy.control import Snapshot
-from proxy.errors import BadRequest
 from proxy.gateway import Gateway
+from proxy.gossip import Load
 from proxy.journal import Journal, worker_path
 from proxy.keys import Keys
 from proxy.log import Log
 from proxy.metrics import Metrics
 from proxy.outcome import Outcome
+from proxy.replaying import settings_text
 from proxy.scrape import Pace, Watch, Watched
+from proxy.shared import Shared
+from proxy.showing import Showing
 from proxy.version import VERSION
-from proxy.wire.inbound import Passport
+from proxy.visits import visits
 
 log = logging.getLogger("draftlane")
 TICK_SECONDS = 0.25
+CATCH_UP_SECONDS = 2.0
+"""Longest wait for what the other replicas learnt; a slow Redis must not keep a replica from serving."""
 FIRST_LOOK_SECONDS = 3.0
 """Longest wait for the backends before the port opens; who answers later joins later."""
-RECENT = 50
-"""Decisions shown on the dashboard."""
 
 
 class Application:
@@ -48,27 +41,41 @@ class Application:
         backends = backends_module.build(config)
         self.gateway = Gateway(config, backends, Keys(config.keys.sha256, config.keys.file))
         self.metrics = Metrics(VERSION, config.policy.name)
-        self.recent: deque[Decision] = deque(maxlen=RECENT)
-        self.draining = False
-        self.admin_key_hash = _admin_key(config)
         self.journal = _journal(config, worker)
         self.log = Log(sys.stderr, config.log.format, config.log.decisions)
-        self.farewells: list[Callable[[Outcome], None]] = [self.metrics.ended, self.log.ended]
+        self.farewells: list[Callable[[Outcome], None]] = [self.metrics.ended]
         """Who hears how a request ended."""
-        self._client = _watching_client(config)
-        self.watch = Watch(
-            self._client, [_watched(one) for one in config.backends], self.observe, self.gateway.now, _pace(config)
-        )
+        self._client, urls = visits(config.backends, config.watch.patience_seconds)
+        watched = [_watched(one, urls[one.name]) for one in config.backends]
+        self.watch = Watch(self._client, watched, self.observe, self.gateway.now, _pace(config))
+        self.shared = _shared(config, self.gateway)
+        self.showing = Showing(self.gateway, self.metrics, _admin_key(config))
         self._connect()
 
     def _connect(self) -> None:
         gateway = self.gateway
         gateway.began = self.metrics.started
         gateway.ended = self._ended
-        gateway.tell = self._decided
-        gateway.listeners.append(self._count_fault)
+        gateway.listeners.append(self._listen)
+        self.farewells.append(self.showing.ended)
+        if self.config.log.decisions:
+            self.farewells.append(self.log.ended)
         if self.journal is not None:
             gateway.listeners.append(self.journal.append)
+            gateway.tell = self.journal.append
+        self._count_losses()
+
+    def _count_losses(self) -> None:
+        watch, log, journal, shared = self.metrics.watch, self.log, self.journal, self.shared
+        watch("draftlane_dropped_total", lambda: log.dropped, "log")
+        if journal is not None:
+            watch("draftlane_dropped_total", lambda: journal.dropped, "journal")
+            watch("draftlane_write_failures_total", lambda: journal.failures, "journal")
+        if shared is not None:
+            watch("draftlane_dropped_total", lambda: shared.gossip.dropped, "lessons")
+            watch("draftlane_redis_up", lambda: float(shared.up))
+            watch("draftlane_peers", lambda: len(shared.gossip.peers))
+            watch("draftlane_peer_lessons_total", lambda: shared.gossip.learnt)
 
     # -- listeners
     def observe(self, event: Event) -> None:
@@ -81,13 +88,11 @@ class Application:
         else:
             self.gateway.observe(event)
 
-    def _decided(self, verdict: Verdict) -> None:
-        if isinstance(verdict, Decision):
-            self.recent.append(verdict)
-
-    def _count_fault(self, event: Event) -> None:
-        if type(event) is Failed:
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, Failed):
             self.metrics.failed(event.backend, event.fault)
+        elif isinstance(event, Scraped):
+            self.showing.scraped(event)
 
     def _ended(self, outcome: Outcome) -> None:
         for listener in self.farewells:
@@ -103,6 +108,9 @@ class Application:
             self.journal.start()
         self._introduce_configured()
         await self._first_look()
+        if self.shared is not None:
+            self.shared.start()
+            await self.shared.caught_up(CATCH_UP_SECONDS)
         tasks = [
             asyncio.create_task(self._ticks()),
             asyncio.create_task(self._rounds()),
@@ -116,6 +124,8 @@ class Application:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.gateway.close()
             await self._client.aclose()
+            if self.shared is not None:
+                await self.shared.close()
             if self.journal is not None:
                 await asyncio.to_thread(self.journal.close)
             await asyncio.to_thread(self.log.close)
@@ -162,64 +172,6 @@ class Application:
             await asyncio.sleep(self.config.keys.reload_seconds)
             await asyncio.to_thread(self.gateway.keys.reload)
 
-    # -- what the control plane shows
-    def ready(self) -> tuple[bool, str]:
-        """Whether requests can be served now, and why not."""
-        if self.draining:
-            return False, "shutting down"
-        well = [name for name, backend in self.gateway.fleet.backends.items() if backend.breaker.admits()]
-        return (True, f"{len(well)} of {len(self.gateway.backends)} backends") if well else (False, "no backend is up")
-
-    def snapshot(self) -> Snapshot:
-        """Everything that is known, as plain data."""
-        state: Snapshot = snapshot(self.gateway.fleet, self.gateway.now())
-        state["recent"] = [decision._asdict() for decision in reversed(self.recent)]
-        state["live"] = len(self.gateway.live)
-        state["version"] = VERSION
-        return state
-
-    def page(self, accept: str) -> tuple[bytes, str]:
-        """The metrics page."""
-        page = self.metrics.render(self.snapshot(), accept)
-        return page.body, page.content_type
-
-    def models(self) -> list[dict[str, object]]:
-        """Entries of ``/v1/models``."""
-        return self.gateway.models.cards()
-
-    def may_enter(self, request: Request) -> bool:
-        """The client's key is right."""
-        keys = self.gateway.keys
-        if keys.open:
-            return True
-        headers = request.headers
-        given = [headers.get(name) for name in ("authorization", "x-api-key")]
-        return keys.name_of(*(None if value is None else value.encode() for value in given)) is not None
-
-    def allows(self, origin: str) -> bool:
-        """See ``Answers``."""
-        return self.gateway.clerk.allows(origin.encode())
-
-    def is_surface(self, path: str) -> bool:
-        """See ``Answers``."""
-        return self.gateway.routes.is_surface(path)
-
-    def judge(self, surface_path: str, body: bytes) -> Snapshot:
-        """See ``Answers``. The request is neither sent nor remembered."""
-        gateway = self.gateway
-        surface = gateway.surface_at(b"POST", surface_path.encode())
-        if surface is None:
-            raise BadRequest(f"{surface_path} is not a surface", param="path")
-        arrived = gateway.as_arrived(
-            surface, surface.read(body, "application/json"), Passport("unsent", "unnamed"), "unsent"
-        )
-        verdict = decide(gateway.fleet, arrived)
-        return {
-            "verdict": type(verdict).__name__,
-            **verdict._asdict(),
-            "explanation": explain(verdict, gateway.fleet),
-        }
-
 
 def _admin_key(config: Config) -> bytes | None:
     server = config.server
@@ -235,28 +187,25 @@ def _journal(config: Config, worker: int | None) -> Journal | None:
     if path is None:
         return None
     where = path if worker is None else worker_path(path, worker)
-    settings = sha256(msgspec.json.encode(config.policy, order="deterministic")).hexdigest()[:16]
-    return Journal(where, config.journal.max_bytes, config.journal.keep_files, version=VERSION, settings=settings)
+    limits = config.journal
+    return Journal(where, limits.max_bytes, limits.keep_files, version=VERSION, settings=settings_text(config.policy))
 
 
-def _watching_client(config: Config) -> httpx.AsyncClient:
-    """One client for all backends; Unix sockets and private authorities get transports of their own."""
-    mounts: dict[str, httpx.AsyncBaseTransport | None] = {}
-    for one in config.backends:
-        if one.url.startswith("unix:"):
-            mounts[f"all://{_socket_host(one)}"] = httpx.AsyncHTTPTransport(uds=one.url.removeprefix("unix:"))
-        elif one.tls_ca_file is not None:
-            context = backends_module.tls_context(one)
-            mounts[f"all://{httpx.URL(one.url).host}"] = httpx.AsyncHTTPTransport(verify=context)
-    return httpx.AsyncClient(mounts=mounts, trust_env=False)
+def _shared(config: Config, gateway: Gateway) -> Shared | None:
+    if config.redis_url is None:
+        return None
+    return Shared(config.redis_url, gateway.observe, gateway.now, gateway.fleet.outbox, lambda: loads(gateway))
 
 
-def _socket_host(one: BackendSettings) -> str:
-    return f"{one.name}.unix.invalid".lower()
+def loads(gateway: Gateway) -> list[Load]:
+    """What this process has in flight, for the other replicas."""
+    return [
+        Load(backend.name, backend.own_in_flight, backend.own_waiting_tokens, backend.own_prefilled)
+        for backend in gateway.fleet.backends.values()
+    ]
 
 
-def _watched(one: BackendSettings) -> Watched:
-    url = f"http://{_socket_host(one)}" if one.url.startswith("unix:") else one.url
+def _watched(one: BackendSettings, url: str) -> Watched:
     return Watched(
         one.name,
         url,

@@ -30,8 +30,8 @@ class Answers(Protocol):
     def snapshot(self) -> Snapshot:
         """Everything that is known, as plain data."""
 
-    def page(self, accept: str) -> tuple[bytes, str]:
-        """The metrics page and its content type; callable off the loop after ``snapshot``."""
+    def page(self, state: Snapshot, accept: str) -> tuple[bytes, str]:
+        """The metrics page of a snapshot, and its content type; callable off the loop."""
 
     def models(self) -> list[dict[str, object]]:
         """Entries of ``/v1/models``."""
@@ -94,7 +94,9 @@ def _health(answers: Answers) -> APIRouter:
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:
         """Prometheus or OpenMetrics text, rendered off the loop."""
-        page, content_type = await asyncio.to_thread(answers.page, request.headers.get("accept", ""))
+        page, content_type = await asyncio.to_thread(
+            answers.page, answers.snapshot(), request.headers.get("accept", "")
+        )
         return Response(page, media_type=content_type)
 
     return router

@@ -9,6 +9,7 @@ import re
 from itertools import count
 
 from proxy.config import Config
+from proxy.config_sections import App
 from proxy.errors import GatewayError
 from proxy.keys import Keys
 from proxy.surfaces import SURFACES, extra
@@ -19,6 +20,7 @@ from proxy.wire.inbound import Inbound, Passport
 
 LANES = {b"speculative": "speculative", b"plain": "plain"}
 APP = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/-]{0,62}")
+NO_SETTINGS = App()
 EXPOSED = b"x-request-id, x-draftlane-lane, x-draftlane-class, x-draftlane-backend, x-draftlane-reason"
 
 
@@ -97,12 +99,13 @@ class Clerk:
                 origin = value
         known = None if self._keys.open else self._keys.name_of(authorization, api_key)
         name_ = known or _app(app) or _family(agent)
+        own = self._apps.get(name_, NO_SETTINGS)
         return (
             Passport(
                 self._id(wanted_id),
                 name_,
-                None if lane is None else LANES.get(lane.strip().lower()),
-                _count(expected),
+                own.lane if lane is None else LANES.get(lane.strip().lower()),
+                own.expected_output_tokens if expected is None else _count(expected),
                 origin if origin is not None and self.allows(origin) else None,
             ),
             self._keys.open or known is not None,

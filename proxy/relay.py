@@ -351,7 +351,7 @@ class Relay:
         backend, collected = self.backend, self._collected
         assert backend is not None
         assert collected is not None
-        feature = backend.engine.refused_feature(self.status, b"".join(collected))
+        feature = backend.engine.refused_feature(self.status, b"".join(collected), self.asked.features)
         if feature is None:
             return False
         self.gateway.observe(Refused(self.gateway.now(), self.id, backend.name, feature))

@@ -44,16 +44,16 @@ async def serving(
 
 def _servers(config: Config, app: Application) -> tuple[GracefulServer, GracefulServer | None]:
     def draining() -> None:
-        app.draining = True
+        app.showing.draining = True
 
     on_public = config.server.admin_on_public_port
-    control = public_app(app, on_public)
+    control = public_app(app.showing, on_public)
     public = public_server(config, app.gateway, Portable(app.gateway, control), draining)
     if on_public:
         dashboard(control)
     if config.server.admin_port is None:
         return public, None
-    admin = admin_app(app)
+    admin = admin_app(app.showing)
     dashboard(admin)
     return public, admin_server(config, admin)
 

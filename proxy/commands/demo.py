@@ -59,9 +59,11 @@ def _config(engines: Lanes, port: int, admin_key: str) -> Config:
         "grace_seconds": 5,
     }
     config = from_urls([engines.speculative], [engines.plain], server)
+    drafter, plain = config.backends
+    lanes_told = (drafter.model_copy(update={"drafts_always": engines.simulated}), plain)
     quiet = config.log.model_copy(update={"level": "error", "decisions": False})
     policy = replace(config.policy, cold_requests=COLD_REQUESTS)
-    return config.model_copy(update={"log": quiet, "policy": policy})
+    return config.model_copy(update={"log": quiet, "policy": policy, "backends": lanes_told})
 
 
 async def _traffic(console: Console, base_url: str, model: str) -> list[Answered]:
@@ -73,7 +75,7 @@ async def _traffic(console: Console, base_url: str, model: str) -> list[Answered
 
 def _show(console: Console, app: Application, engines: Lanes, outcomes: list[Outcome], answers: list[Answered]) -> None:
     console.print()
-    console.print(table(outcomes, app.snapshot()["verdicts"], engines.simulated))
+    console.print(table(outcomes, app.showing.snapshot()["verdicts"], engines.simulated))
     for answer in answers:
         if answer.error is not None:
             console.print(f"[red]failed[/red]  {answer.request.app}: {answer.error}")
