@@ -42,6 +42,7 @@ class Outlook(NamedTuple):
     """Requests seen so far."""
 
 
+Size = tuple[str, int]
 Chooser = Callable[[Outlook], Crowd]
 
 
@@ -52,7 +53,7 @@ class Reference:
         self,
         choose: Chooser,
         engines: Sequence[Engine],
-        outputs: Mapping[tuple[str, int], float],
+        outputs: Mapping[Size, float],
         changes: Sequence[Change] = (),
         clairvoyant: bool = False,
     ) -> None:
@@ -130,17 +131,29 @@ def _verify(engine: Engine, job: Job) -> float:
     return 1.0 + engine.depth * engine.drafter.acceptance(job.kind).drafted if engine.drafter else 1.0
 
 
-def size_class(job: Job) -> tuple[str, int]:
-    """The key of known output medians: application and half-octave of input."""
+ENOUGH = 20
+"""Requests a group needs to have a median of its own. Smaller groups would tell a request its own answer's length."""
+
+
+def size_class(job: Job) -> Size:
+    """Application and half-octave of input."""
     return job.app, round(2.0 * log2(job.input_tokens))
 
 
-def known_outputs(jobs: Sequence[Job]) -> dict[tuple[str, int], float]:
-    """Median output per ``size_class`` over the whole trace: hindsight."""
-    groups: dict[tuple[str, int], list[int]] = {}
+def known_outputs(jobs: Sequence[Job]) -> dict[Size, float]:
+    """Median output per ``size_class`` over the whole trace: hindsight. Small groups take their application's, or all."""
+    groups: dict[Size, list[int]] = {}
     for job in jobs:
         groups.setdefault(size_class(job), []).append(job.output_tokens)
-    return {key: float(sorted(values)[len(values) // 2]) for key, values in groups.items()}
+    apps: dict[str, list[int]] = {}
+    for (app, _), outputs in groups.items():
+        apps.setdefault(app, []).extend(outputs)
+    every = [job.output_tokens for job in jobs]
+    known = {}
+    for key, outputs in groups.items():
+        told = next((some for some in (outputs, apps[key[0]]) if len(some) >= ENOUGH), every)
+        known[key] = float(sorted(told)[len(told) // 2])
+    return known
 
 
 def cost(weight: float) -> Chooser:
