@@ -53,6 +53,7 @@ def bench(
 
     Exit status: 1 when the verdict is withheld, 2 for a mistake in the call, 130 after Ctrl-C (with a partial report).
     """
+    # long: one line per option
     arms = [
         Arm(
             name=name,

@@ -66,6 +66,7 @@ def tune(
     From the acceptance per position of the deepest arm it predicts the others and runs only those worth it. Exit
     status: 1 when the recommendation is withheld, 2 for a mistake in the call, 130 after Ctrl-C.
     """
+    # long: one line per option
     plan = SweepPlan(
         candidates=candidates_of(arm or [], command, depths, vary or []),
         plain=_plain(plain, plain_command),

@@ -130,19 +130,19 @@ async def _receive(response: httpx.Response, reads: list[Read]) -> None:
 
 def completed(sample: Sample, answer: Answer) -> Sample:
     """Turn a read answer into figures. TPOT = (last token − first token) ÷ (completion tokens of usage − 1)."""
-    first, last = answer.first_token_at, answer.last_token_at
-    if answer.error is not None or first is None or last is None:
-        return sample._replace(error=answer.error or "an answer without text")
-    tokens = answer.completion_tokens
+    first, last, facts = answer.first_token_at, answer.last_token_at, answer.facts
+    if facts.error is not None or first is None or last is None:
+        return sample._replace(error=facts.error or "an answer without text")
+    tokens = facts.completion_tokens
     return sample._replace(
         latency_seconds=last - sample.started_at,
         ttft_seconds=first - sample.started_at,
         tpot_seconds=(last - first) / (tokens - 1) if tokens is not None and tokens > 1 and last > first else None,
-        prompt_tokens=answer.prompt_tokens,
-        cached_tokens=answer.cached_tokens,
+        prompt_tokens=facts.prompt_tokens,
+        cached_tokens=facts.cached_tokens,
         completion_tokens=tokens,
-        events=answer.events,
+        events=facts.events,
         acceptance=answer.acceptance,
-        finish_reason=answer.finish_reason,
+        finish_reason=facts.finish_reason,
         text=answer.text,
     )

@@ -79,14 +79,15 @@ def _weights(plain: Discovered, speculative: Discovered) -> Iterable[Finding]:
 async def settings_findings(http: httpx.AsyncClient, plain: Arm, speculative: Arm) -> list[Finding]:
     """Compare what the engines tell of their configuration: llama.cpp's ``/props``, vLLM's ``/server_info``."""
     findings: list[Finding] = []
-    for path, compare in (("/props", _sampling), ("/server_info?config_format=json", _configuration)):
+    for path, compare in (("/props", sampling_findings), ("/server_info?config_format=json", configuration_findings)):
         pages = [(await get(http, root(arm.url) + path, arm.headers, 10.0)).json() for arm in (plain, speculative)]
         if None not in pages:
             findings += compare(pages[0], pages[1], plain.body)
     return findings
 
 
-def _sampling(plain: object, speculative: object, body: Mapping[str, object]) -> list[Finding]:
+def sampling_findings(plain: object, speculative: object, body: Mapping[str, object]) -> list[Finding]:
+    """llama.cpp's sampling defaults, as far as requests do not set them."""
     params = [field(page, "default_generation_settings", "params") for page in (plain, speculative)]
     unlike = [
         f"{key} {a} and {b}"
@@ -96,7 +97,8 @@ def _sampling(plain: object, speculative: object, body: Mapping[str, object]) ->
     return [found("different-sampling", f"Defaults differ: {', '.join(unlike)}.")] if unlike else []
 
 
-def _configuration(plain: object, speculative: object, body: Mapping[str, object]) -> list[Finding]:
+def configuration_findings(plain: object, speculative: object, body: Mapping[str, object]) -> list[Finding]:
+    """vLLM's model, tokenizer and generation configuration."""
     findings = []
     for name, keys in (
         ("different-models", ("model", "revision", "quantization", "dtype")),

@@ -28,7 +28,7 @@ class Load:
     def __post_init__(self) -> None:
         if (self.concurrency is None) == (self.rate is None):
             raise ValueError("a load is a concurrency or a rate")
-        if (self.concurrency or 1) < 1 or (self.rate is not None and not self.rate > 0):
+        if not (self.concurrency or self.rate or 0) > 0:
             raise ValueError("concurrency and rate must be positive")
 
     @property
