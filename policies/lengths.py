@@ -1,7 +1,9 @@
 """How long an answer will be, without a model.
 
 Intent: requests of one application are alike, so its history is the predictor: per key a decayed log-histogram (1/3
-octave), keys from special to general, the first with enough samples speaks, by its median (the mean was no better).
+octave), keys from special to general; the most special one known speaks, by its median (the mean was no better). Into
+every histogram the next more general one is mixed with the weight of ``min_samples`` answers, so that a key of one
+answer says nearly what its parent says and a key of a hundred speaks for itself (shrinkage; James and Stein 1961).
 Reads: ``Arrived``, ``Lesson``. Settings: ``predictor``.
 When it is wrong: an application that mixes tasks; the first answers after a change. ``report`` says how often it was
 asked, how far it came down to general keys, and how wrong it was: a predictor nobody checks is a guess.
@@ -57,7 +59,7 @@ def bin_of(tokens: float) -> int:
 class Histogram:
     """Decayed weights per bin. Instead of decaying all bins, each new answer weighs more (and all are rescaled rarely)."""
 
-    __slots__ = ("bins", "capped", "change", "median", "samples", "total", "unit")
+    __slots__ = ("bins", "capped", "change", "ends_at_cap", "median", "samples", "total", "unit")
 
     def __init__(self) -> None:
         self.bins: dict[int, float] = {}
@@ -67,6 +69,9 @@ class Histogram:
         self.samples = 0.0
         """Effective answers: total ÷ weight of the newest."""
         self.median = 1.0
+        """Parent mixed in."""
+        self.ends_at_cap = False
+        """More than half of the answers were cut off by their cap, parent mixed in."""
         self.change = PageHinkley()
 
     def add(self, tokens: float, censored: bool, capped: bool, decay: float) -> None:
@@ -86,7 +91,19 @@ class Histogram:
         if capped:
             self.capped += self.unit
         self.samples = self.total / self.unit
-        self.median = self._quantile(0.5)
+
+    def settle(self, parent: "Histogram | None", samples: float) -> None:
+        """Work out what the key says, with its parent weighing as much as ``samples`` answers."""
+        bins, capped, total = self.bins, self.capped, self.total
+        if parent is not None and parent.total > 0.0:
+            weight = samples * self.unit
+            share = weight / parent.total
+            bins = bins.copy()
+            for place, mass in parent.bins.items():
+                bins[place] = bins.get(place, 0.0) + mass * share
+            capped, total = capped + parent.capped * share, total + weight
+        self.median = _median(bins)
+        self.ends_at_cap = capped > 0.5 * total
 
     def _spread(self, place: int) -> None:
         longer = [bin_ for bin_ in self.bins if bin_ > place]
@@ -107,14 +124,16 @@ class Histogram:
         self._scale(min(1.0, samples * self.unit / self.total))
         self.change = PageHinkley()
 
-    def _quantile(self, share: float) -> float:
-        goal, mass = share * sum(self.bins.values()), 0.0
-        for place in sorted(self.bins):
-            weight = self.bins[place]
-            if mass + weight >= goal:
-                return float(2.0 ** ((place + (goal - mass) / weight) / 3.0))
-            mass += weight
-        return 1.0
+
+def _median(bins: dict[int, float]) -> float:
+    """In tokens, interpolated within its bin."""
+    goal, mass = 0.5 * sum(bins.values()), 0.0
+    for place in sorted(bins):
+        weight = bins[place]
+        if mass + weight >= goal:
+            return float(2.0 ** ((place + (goal - mass) / weight) / 3.0))
+        mass += weight
+    return 1.0
 
 
 class Lengths:
@@ -133,20 +152,20 @@ class Lengths:
         if arrived.expected_output_tokens:
             return Prediction(_cap(float(arrived.expected_output_tokens), arrived.cap), -1, "client")
         first = special_key(arrived, input_tokens)
-        enough, histograms = self.settings.min_samples, self.histograms
+        histograms = self.histograms
         history = histograms.get(first)
-        if history is not None and history.samples >= enough:
+        if history is not None:
             return self._say(history, 0, arrived)
         for level, key in enumerate(length_keys(*first)):  # type: ignore[arg-type]  # the key holds its arguments
             history = histograms.get(key)
-            if history is not None and history.samples >= enough:
+            if history is not None:
                 return self._say(history, level, arrived)
         return Prediction(_cap(self.settings.default_output_tokens, arrived.cap) * arrived.n, -1, "default")
 
     @staticmethod
     def _say(history: Histogram, level: int, arrived: Arrived) -> Prediction:
         cap = arrived.cap
-        if cap is not None and history.capped > 0.5 * history.total:
+        if cap is not None and history.ends_at_cap:
             return Prediction(float(cap) * arrived.n, level, LEVELS[level] + " (ends at its cap)")
         return Prediction(_cap(history.median, cap) * arrived.n, level, LEVELS[level])
 
@@ -159,14 +178,16 @@ class Lengths:
             self._judge(lesson, tokens)
         features = tuple(lesson.features.split(",")) if lesson.features else ()
         size = size_bin(lesson.expected_input_tokens)
-        decay = self.settings.decay
-        for key in length_keys(lesson.app, lesson.model, lesson.system, features, lesson.sampled, size):
+        parent = None
+        for key in reversed(length_keys(lesson.app, lesson.model, lesson.system, features, lesson.sampled, size)):
             history = self.histograms.get(key)
             if history is None:
                 history = self.histograms[key] = Histogram()
             else:
                 self.histograms.move_to_end(key)
-            history.add(tokens, lesson.censored, lesson.hit_cap, decay)
+            history.add(tokens, lesson.censored, lesson.hit_cap, self.settings.decay)
+            history.settle(parent, self.settings.min_samples)
+            parent = history
         while len(self.histograms) > self.settings.max_keys:
             self.histograms.popitem(last=False)
 

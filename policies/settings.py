@@ -218,7 +218,7 @@ class PredictorSettings:
     max_keys: int = 10_000
     """Histograms kept; the least recently taught leave first. About 15 MB when full."""
     min_samples: float = 5.0
-    """Effective answers a key needs before it speaks for itself; else a more general one does."""
+    """Weight, in answers, of the next more general key in what a key says: fewer own answers, and that one speaks."""
     decay: float = 0.99
     """Forgetting per answer of the same key (0.99–0.995 equals an exact window of 100–200 answers)."""
     default_output_tokens: float = 256.0
