@@ -14,7 +14,7 @@ from typing import NamedTuple
 from policies.events import Scraped
 from policies.lesson import Lesson, tokens_per_step
 
-FORGET = 0.95
+FORGET = 0.98
 MAX_CLASSES = 2_000
 
 
@@ -24,7 +24,7 @@ class Acceptance(NamedTuple):
     rate: float | None
     """Accepted ÷ drafted tokens."""
     tokens_per_step: float | None
-    """Harmonic mean over requests, decayed by 0.95 per request."""
+    """Harmonic mean over requests, decayed by 0.98 per request."""
     requests: int
     """Finished requests behind it; 0 for counters."""
     draft_tokens: float

@@ -118,11 +118,12 @@ class Backend:
         that only changes when a request comes or goes or a learner learns. Called by every method that changes it.
         """
         n, prefill = self.in_flight, self.prefill
-        price = self.price_weight * n * prefill
+        price = self.price_weight * n
         over = n / self.capacity if n > self.capacity > 0 else 1.0
         self.upfront = prefill * 0.5 * self.waiting_tokens + self.base
-        self.per_input = prefill + price
-        self.per_output = over * (self.base + self.slope * (n + 1)) + price * self.width
+        self.per_input = prefill + price * prefill
+        crowding = 0.5 * (self.slope + self.width * prefill)
+        self.per_output = over * (self.base + self.slope * (n + 1)) + price * crowding
 
     def describe(self, joined: Joined) -> None:
         """Take over what configuration and discovery say; what was learnt stays."""
