@@ -12,7 +12,7 @@ from proxy import backends as backends_module
 from proxy.config import Config
 from proxy.config_sections import Backend as BackendSettings
 from proxy.gateway import Gateway
-from proxy.gossip import Load
+from proxy.gossip import Gossip, Load
 from proxy.journal import Journal, worker_path
 from proxy.keys import Keys
 from proxy.log import Log
@@ -24,6 +24,8 @@ from proxy.shared import Shared
 from proxy.showing import Showing
 from proxy.version import VERSION
 from proxy.visits import visits
+from proxy.workers_link import Siblings
+from proxy.workers_showing import ShowingTogether
 
 log = logging.getLogger("draftlane")
 TICK_SECONDS = 0.25
@@ -36,12 +38,14 @@ FIRST_LOOK_SECONDS = 3.0
 class Application:
     """One gateway process: the gateway, and what watches, records and shows it."""
 
-    def __init__(self, config: Config, worker: int | None = None) -> None:
+    def __init__(self, config: Config, siblings: Siblings | None = None) -> None:
+        """``siblings`` when this is one of several workers."""
         self.config = config
+        self.siblings = siblings
         backends = backends_module.build(config)
         self.gateway = Gateway(config, backends, Keys(config.keys.sha256, config.keys.file))
         self.metrics = Metrics(VERSION, config.policy.name)
-        self.journal = _journal(config, worker)
+        self.journal = _journal(config, siblings)
         self.log = Log(sys.stderr, config.log.format, config.log.decisions)
         self.farewells: list[Callable[[Outcome], None]] = [self.metrics.ended]
         """Who hears how a request ended."""
@@ -49,8 +53,14 @@ class Application:
         watched = [_watched(one, urls[one.name]) for one in config.backends]
         self.watch = Watch(self._client, watched, self.observe, self.gateway.now, _pace(config))
         self.shared = _shared(config, self.gateway)
-        self.showing = Showing(self.gateway, self.metrics, _admin_key(config))
+        self.gossip = self.shared.gossip if self.shared is not None else _gossip(self.gateway, siblings)
+        self.showing = self._showing()
         self._connect()
+
+    def _showing(self) -> Showing:
+        if self.siblings is None:
+            return Showing(self.gateway, self.metrics, _admin_key(self.config))
+        return ShowingTogether(self.gateway, self.metrics, _admin_key(self.config), self.siblings)
 
     def _connect(self) -> None:
         gateway = self.gateway
@@ -66,16 +76,17 @@ class Application:
         self._count_losses()
 
     def _count_losses(self) -> None:
-        watch, log, journal, shared = self.metrics.watch, self.log, self.journal, self.shared
+        watch, log, journal, shared, gossip = self.metrics.watch, self.log, self.journal, self.shared, self.gossip
         watch("draftlane_dropped_total", lambda: log.dropped, "log")
         if journal is not None:
             watch("draftlane_dropped_total", lambda: journal.dropped, "journal")
             watch("draftlane_write_failures_total", lambda: journal.failures, "journal")
         if shared is not None:
-            watch("draftlane_dropped_total", lambda: shared.gossip.dropped, "lessons")
             watch("draftlane_redis_up", lambda: float(shared.up))
-            watch("draftlane_peers", lambda: len(shared.gossip.peers))
-            watch("draftlane_peer_lessons_total", lambda: shared.gossip.learnt)
+        if gossip is not None:
+            watch("draftlane_dropped_total", lambda: gossip.dropped, "lessons")
+            watch("draftlane_peers", lambda: gossip.peers)
+            watch("draftlane_peer_lessons_total", lambda: gossip.learnt)
 
     # -- listeners
     def observe(self, event: Event) -> None:
@@ -107,6 +118,8 @@ class Application:
         if self.journal is not None:
             self.journal.start()
         self._introduce_configured()
+        if self.siblings is not None and isinstance(self.showing, ShowingTogether):
+            await self.siblings.open(self.showing.parts(), None if self.shared is not None else self.gossip)
         await self._first_look()
         if self.shared is not None:
             self.shared.start()
@@ -126,6 +139,8 @@ class Application:
             await self._client.aclose()
             if self.shared is not None:
                 await self.shared.close()
+            if self.siblings is not None:
+                await self.siblings.close()
             if self.journal is not None:
                 await asyncio.to_thread(self.journal.close)
             await asyncio.to_thread(self.log.close)
@@ -182,11 +197,11 @@ def _admin_key(config: Config) -> bytes | None:
     return None
 
 
-def _journal(config: Config, worker: int | None) -> Journal | None:
+def _journal(config: Config, siblings: Siblings | None) -> Journal | None:
     path = config.journal.path
     if path is None:
         return None
-    where = path if worker is None else worker_path(path, worker)
+    where = path if siblings is None else worker_path(path, siblings.worker)
     limits = config.journal
     return Journal(where, limits.max_bytes, limits.keep_files, version=VERSION, settings=settings_text(config.policy))
 
@@ -195,6 +210,13 @@ def _shared(config: Config, gateway: Gateway) -> Shared | None:
     if config.redis_url is None:
         return None
     return Shared(config.redis_url, gateway.observe, gateway.now, gateway.fleet.outbox, lambda: loads(gateway))
+
+
+def _gossip(gateway: Gateway, siblings: Siblings | None) -> Gossip | None:
+    """Without Redis, what the workers of one parent learn together."""
+    if siblings is None:
+        return None
+    return Gossip(siblings.replica, gateway.observe, gateway.now, gateway.fleet.outbox, lambda: loads(gateway))
 
 
 def loads(gateway: Gateway) -> list[Load]:

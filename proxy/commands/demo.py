@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from proxy.app import Application
 from proxy.config import Config, from_urls
 from proxy.demo.lanes import Lanes, lanes
-from proxy.demo.table import table
+from proxy.demo.table import caption, tables
 from proxy.demo.traffic import EACH, Answered, send
 from proxy.outcome import Outcome
 from proxy.serving import Ports, serving
@@ -75,7 +75,9 @@ async def _traffic(console: Console, base_url: str, model: str) -> list[Answered
 
 def _show(console: Console, app: Application, engines: Lanes, outcomes: list[Outcome], answers: list[Answered]) -> None:
     console.print()
-    console.print(table(outcomes, app.showing.snapshot()["verdicts"], engines.simulated))
+    for shown in tables(outcomes, app.showing.snapshot()["verdicts"], engines.simulated, console.width):
+        console.print(shown)
+    console.print(caption(outcomes))
     for answer in answers:
         if answer.error is not None:
             console.print(f"[red]failed[/red]  {answer.request.app}: {answer.error}")

@@ -4,55 +4,65 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
+from policies.decision import NEVER
 from proxy.outcome import Outcome
 
-COLUMNS = (
-    ("application", "left"),
-    ("class", "left"),
-    ("lane", "left"),
-    ("requests", "right"),
-    ("tokens\npredicted", "right"),
-    ("\nreal", "right"),
-    ("TTFT\nms", "right"),
-    ("per token\nms", "right"),
-    ("acceptance\n(drafted tokens)", "right"),
-    ("tokens\nper step", "right"),
-    ("ratio", "right"),
-    ("break-even\nratio", "right"),
-    ("speculation\nhere", "left"),
-)
+Entry = dict[str, Any]
+Key = tuple[str, str, str]
+
+WHERE = ("n", "tokens\npred./real", "ratio", "break-\neven", "speculation\nhere")
+HOW = ("TTFT\nms", "token\nms", "acceptance\n(drafted)", "tokens\nper step")
+WIDE = 112
+"""Columns of a terminal that take everything in one table; narrower ones get two."""
 UNKNOWN = "–"
 
 
-def table(outcomes: Sequence[Outcome], verdicts: Sequence[dict[str, Any]], simulated: bool) -> Table:
+def tables(outcomes: Sequence[Outcome], verdicts: Sequence[Entry], simulated: bool, width: int) -> list[Table]:
     """Medians over the requests of each row; acceptance and tokens per step over all their tokens."""
-    title = "What went where" + (" (SIMULATED engines)" if simulated else "")
-    shown = Table(title=title, title_justify="left", caption=_caption(outcomes), caption_justify="left")
-    for name, justify in COLUMNS:
-        shown.add_column(name, justify="right" if justify == "right" else "left", vertical="bottom")
-    before = None
-    for key in sorted({(one.app, one.workload, one.lane) for one in outcomes}):
-        rows = [one for one in outcomes if (one.app, one.workload, one.lane) == key]
-        if before not in (None, key[0]):
-            shown.add_section()
-        before = key[0]
-        shown.add_row(*key, *_figures(rows), _verdict(key[0], verdicts))
+    keys = sorted({(one.app, one.workload, one.lane) for one in outcomes})
+    rows = [(key, [one for one in outcomes if (one.app, one.workload, one.lane) == key]) for key in keys]
+    where = [(key, _where(key[0], some, verdicts)) for key, some in rows]
+    how = [(key, _how(some)) for key, some in rows]
+    mark = " (SIMULATED engines)" if simulated else ""
+    if width >= WIDE:
+        both = [(key, left[:-1] + right + left[-1:]) for (key, left), (_, right) in zip(where, how, strict=True)]
+        return [_table(f"What went where, and how fast{mark}", WHERE[:-1] + HOW + WHERE[-1:], both)]
+    return [_table(f"What went where{mark}", WHERE, where), _table(f"How fast{mark}", HOW, how)]
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[Key, list[str]]]) -> Table:
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("application, class\n  lane", no_wrap=True, vertical="bottom")
+    for name in columns:
+        shown.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    before = ("", "")
+    for (app, workload, lane), figures in rows:
+        if (app, workload) != before:
+            shown.add_row(f"[bold]{app}[/bold], {workload}")
+        before = (app, workload)
+        shown.add_row(f"  {lane}", *figures)
     return shown
 
 
-def _figures(rows: Sequence[Outcome]) -> list[str]:
+def _where(app: str, rows: Sequence[Outcome], verdicts: Sequence[Entry]) -> list[str]:
     return [
         str(len(rows)),
-        _median((one.predicted_tokens for one in rows), 0),
-        _median((one.completion_tokens for one in rows), 0),
+        f"{_median((one.predicted_tokens for one in rows), 0)}/{_median((one.completion_tokens for one in rows), 0)}",
+        _median((one.ratio for one in rows), 2),
+        _median((one.break_even for one in rows), 2),
+        _verdict(app, verdicts),
+    ]
+
+
+def _how(rows: Sequence[Outcome]) -> list[str]:
+    return [
         _median((one.ttft_seconds for one in rows), 0, 1000),
         _median((one.tpot_seconds for one in rows), 1, 1000),
         _acceptance(rows),
         _per_step(rows),
-        _median((one.ratio for one in rows), 2),
-        _median((one.break_even for one in rows), 2),
     ]
 
 
@@ -61,7 +71,7 @@ def _median(values: Iterable[float | None], digits: int, scale: float = 1.0) -> 
     if not known:
         return UNKNOWN
     middle = statistics.median(known)
-    return "never" if middle > 1e6 else f"{middle:.{digits}f}"
+    return "never" if middle >= NEVER else f"{middle:.{digits}f}"
 
 
 def _acceptance(rows: Sequence[Outcome]) -> str:
@@ -79,13 +89,14 @@ def _per_step(rows: Sequence[Outcome]) -> str:
     return f"{tokens / steps:.2f}"
 
 
-def _verdict(app: str, verdicts: Sequence[dict[str, Any]]) -> str:
+def _verdict(app: str, verdicts: Sequence[Entry]) -> str:
     """Words for the classes of this application; several classes may differ."""
     words = sorted({str(one["verdict"]) for one in verdicts if one["application"] == app})
     return ", ".join(words) or "unknown"
 
 
-def _caption(outcomes: Sequence[Outcome]) -> str:
+def caption(outcomes: Sequence[Outcome]) -> str:
+    """How to read the tables."""
     waiting = sum(one.break_even is None for one in outcomes)
     text = "Medians per row. Acceptance: accepted ÷ drafted tokens; 0/0 is unknown, not 0 %."
     if waiting:

@@ -40,16 +40,21 @@ class Answered(NamedTuple):
 def requests() -> list[list[Request]]:
     """Per application its requests, in order."""
     return [
-        [Request("coding-assistant", text, 128, 0.0, n % 4 != 3) for n, text in enumerate(_edits())],
-        [Request("writing-assistant", text, 144, 0.9, n % 4 != 3) for n, text in enumerate(_letters())],
+        [Request("coding-assistant", text, 112, 0.0, n % 4 != 3) for n, text in enumerate(_edits())],
+        [Request("writing-assistant", text, 96, 0.9, n % 4 != 3) for n, text in enumerate(_letters())],
         [Request("summariser", text, 8, 0.3, n % 2 == 0) for n, text in enumerate(_long_texts())],
     ]
 
 
 def _edits() -> list[str]:
     found = [CODE.search(prompt.text) for prompt in built_in(["code-edit"])]
-    files = [match.group(2) for match in found if match is not None][:EACH]
-    return [f"The file:\n```\n{code}```\n\nThe same file, with every comment spelt well:\n```\n" for code in files]
+    files = [match for match in found if match is not None][:EACH]
+    return [_edit(f"part{n}", match.group(1), match.group(2)) for n, match in enumerate(files)]
+
+
+def _edit(name: str, language: str, code: str) -> str:
+    """Zero-shot copying: what a base model takes up, and an n-gram drafter can follow."""
+    return f"The file {name}:\n```{language}\n{code}```\n\nThe file {name} with one name changed:\n```{language}\n"
 
 
 def _letters() -> list[str]:
@@ -57,9 +62,7 @@ def _letters() -> list[str]:
 
 
 def _long_texts() -> list[str]:
-    texts = [prompt.text for prompt in built_in(["summary"])]
-    pairs = zip(texts[0::2], texts[1::2], strict=False)
-    return [f"{first}\n\n{second}\n\nIn one word, the subject is" for first, second in pairs][:EACH]
+    return [f"{prompt.text}\n\nIn one word, the subject is" for prompt in built_in(["summary"])[:EACH]]
 
 
 async def send(base_url: str, model: str, done: Callable[[Answered], None]) -> list[Answered]:

@@ -34,7 +34,7 @@ LLAMACPP = Habits(
         per_position=("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",),
         generated_tokens=("llamacpp:tokens_predicted_total",),
     ),
-    takes_usage=True,
+    takes_usage=False,
     one_event_per_step=False,
     prefix="llamacpp:",
     owners=("llamacpp",),
