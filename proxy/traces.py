@@ -78,7 +78,9 @@ def _table(path: Path, row_of: Callable[[str, dict[str, str]], Asked]) -> Iterat
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = csv.DictReader(file, skipinitialspace=True)
         try:
-            yield from _checked(path, ((rows.line_num, _whole(row)) for row in rows), lambda row: row_of(path.stem, row))
+            yield from _checked(
+                path, ((rows.line_num, _whole(row)) for row in rows), lambda row: row_of(path.stem, row)
+            )
         except csv.Error as error:
             raise TraceError(path, rows.line_num, str(error)) from None
 
