@@ -40,9 +40,8 @@ Scored = list[tuple[float, Backend]]
 
 def break_even(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Choice:
     """Rank by J; explore, probe and stick to a session's backend where the settings say so."""
-    for backend in candidates:
-        if not backend.warm:
-            return Choice(by_load(fleet, candidates), "cold-start")
+    if fleet.cold and not all(backend.warm for backend in candidates):
+        return Choice(by_load(fleet, candidates), "cold-start")
     scored = score(fleet, live, candidates)
     scored.sort(key=_cost)
     border = break_even_tokens(fleet, live, scored)

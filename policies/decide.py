@@ -102,9 +102,11 @@ def _suited(fleet: Fleet, arrived: Arrived, candidates: Sequence[Backend]) -> tu
         forced = [backend for backend in fitting if backend.lane == arrived.forced_lane]
         if forced:
             return forced, "forced"
-    if not arrived.features:
-        return fitting, ""
-    return _by_features(fleet.settings.lane_rules, arrived.features, fitting)
+    rules, touchy = fleet.settings.lane_rules, fleet.touchy
+    for feature in arrived.features:
+        if feature in rules or feature in touchy:
+            return _by_features(rules, arrived.features, fitting)
+    return fitting, ""
 
 
 def _by_features(

@@ -53,6 +53,7 @@ class Fleet:
     __slots__ = (
         "applications",
         "backends",
+        "cold",
         "heard",
         "inputs",
         "lengths",
@@ -65,6 +66,7 @@ class Fleet:
         "ready",
         "retries",
         "settings",
+        "touchy",
         "turn",
         "verdicts",
         "wake_at",
@@ -94,8 +96,20 @@ class Fleet:
         """When the next resting or busy backend may be looked at again."""
         self.retries = float(settings.admission.retry_burst)
         """Retries that may happen now."""
+        self.cold = True
+        """Some backend is not warm; while False nobody needs to look."""
+        self.touchy = frozenset[str]()
+        """Features that any backend refuses."""
         self.turn = 0
         """Requests dispatched; the round of ``round-robin``."""
+
+
+def take_stock(fleet: Fleet) -> None:
+    """Renew what is cached about all backends together: after one joined, left, warmed up or refused something."""
+    backends = fleet.backends.values()
+    fleet.cold = not all(backend.warm for backend in backends)
+    fleet.touchy = frozenset[str]().union(*[backend.refuses for backend in backends])
+    fleet.ready.clear()
 
 
 def assess(fleet: Fleet, arrived: Arrived) -> Live:
@@ -232,8 +246,14 @@ def _finished(fleet: Fleet, event: Finished) -> None:
     backend.request_seconds += 0.05 * (event.at - live.dispatched_at - backend.request_seconds)
     if event.status < 300:
         backend.finished_at = event.at
-        teach(fleet, learnt, event.at)
+        _learn(fleet, learnt, event.at)
         fleet.outbox.append(learnt)
+
+
+def _learn(fleet: Fleet, learnt: Lesson, at: float) -> None:
+    teach(fleet, learnt, at)
+    if fleet.cold:
+        take_stock(fleet)
 
 
 def _alive(fleet: Fleet, backend: Backend, at: float) -> None:
@@ -252,7 +272,7 @@ def _cancelled(fleet: Fleet, event: Cancelled) -> None:
     learnt = lesson(live, backend, event)
     _release(live, event.at)
     if learnt.output_tokens:
-        teach(fleet, learnt, event.at)
+        _learn(fleet, learnt, event.at)
         fleet.outbox.append(learnt)
     if backend.breaker.state != "closed":
         fleet.ready.clear()
@@ -308,6 +328,7 @@ def _refused(fleet: Fleet, event: Refused) -> None:
         _release(live, event.at)
     if backend is not None and len(backend.refuses) < 64:
         backend.refuses |= {event.feature}
+        take_stock(fleet)
 
 
 def _joined(fleet: Fleet, event: Joined) -> None:
@@ -319,7 +340,7 @@ def _joined(fleet: Fleet, event: Joined) -> None:
         fleet.backends[event.backend] = fresh
     else:
         known.describe(event)
-    fleet.ready.clear()
+    take_stock(fleet)
 
 
 def _move(fleet: Fleet, old: Backend, new: Backend, at: float) -> None:
@@ -341,6 +362,7 @@ def _left(fleet: Fleet, event: Left) -> None:
     if fleet.backends.pop(event.backend, None) is not None:
         fleet.prefixes.forget(event.backend)
         _health_changed(fleet)
+        take_stock(fleet)
 
 
 def _probed(fleet: Fleet, event: Probed) -> None:
@@ -380,7 +402,7 @@ def _peer_learnt(fleet: Fleet, event: PeerLearnt) -> None:
     heard = fleet.heard.setdefault(event.replica, Heard())
     learnt = read_facts(event.facts) if heard.is_news(event.sequence) else None
     if learnt is not None:
-        teach(fleet, learnt, event.at)
+        _learn(fleet, learnt, event.at)
         if learnt.prefix and learnt.backend in fleet.backends:
             fleet.prefixes.remember(((learnt.prefix, learnt.prefix_bytes),), learnt.backend, event.at)
 
@@ -418,4 +440,4 @@ def advance(fleet: Fleet, event: Event) -> None:
     _FOLDS[type(event)](fleet, event)
 
 
-__all__ = ["Fleet", "Lesson", "advance", "assess"]
+__all__ = ["Fleet", "Lesson", "advance", "assess", "take_stock"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from policies.acceptance import Tally
 from policies.backend import Backend
 from policies.change import PageHinkley
-from policies.fleet import Fleet
+from policies.fleet import Fleet, take_stock
 from policies.gain import ClassGain, Sample
 from policies.inputs import Factor
 from policies.lengths import Histogram
@@ -63,6 +63,7 @@ def _restore(fleet: Fleet, kept: dict[str, Any]) -> None:
     for name, data in kept["verdicts"]:
         fleet.verdicts.classes[name] = _class(data)
     fleet.verdicts.crowd = float(kept["crowd"])
+    take_stock(fleet)
 
 
 def _slots(thing: Any) -> list[float]:
