@@ -18,6 +18,7 @@ from proxy.keys import Keys
 from proxy.log import Log
 from proxy.metrics import Metrics
 from proxy.outcome import Outcome
+from proxy.probe import probe_silent
 from proxy.replaying import settings_text
 from proxy.scrape import Pace, Watch, Watched
 from proxy.shared import Shared
@@ -29,6 +30,8 @@ from proxy.workers_showing import ShowingTogether
 
 log = logging.getLogger("draftlane")
 TICK_SECONDS = 0.25
+PROBE_SECONDS = 5.0
+"""Between two looks for silent backends."""
 CATCH_UP_SECONDS = 2.0
 """Longest wait for what the other replicas learnt; a slow Redis must not keep a replica from serving."""
 FIRST_LOOK_SECONDS = 3.0
@@ -118,7 +121,7 @@ class Application:
         if self.journal is not None:
             self.journal.start()
         self._introduce_configured()
-        if self.siblings is not None and isinstance(self.showing, ShowingTogether):
+        if self.siblings is not None:
             await self.siblings.open(self.showing.parts(), None if self.shared is not None else self.gossip)
         await self._first_look()
         if self.shared is not None:
@@ -128,6 +131,7 @@ class Application:
             asyncio.create_task(self._ticks()),
             asyncio.create_task(self._rounds()),
             asyncio.create_task(self._reload_keys()),
+            asyncio.create_task(self._probe_silent()),
         ]
         try:
             yield
@@ -181,6 +185,11 @@ class Application:
                     self.gateway.sweep()
             except Exception:  # the heartbeat must not stop for a fault of ours
                 log.exception("tick failed")
+
+    async def _probe_silent(self) -> None:
+        while self.config.watch.probe_silent:
+            await asyncio.sleep(PROBE_SECONDS)
+            probe_silent(self.gateway)
 
     async def _reload_keys(self) -> None:
         while True:

@@ -1,6 +1,5 @@
 """The control plane: health, models, metrics, state, dashboard. Nothing here is on a request's way."""
 
-import asyncio
 import hmac
 import json
 from collections.abc import Callable
@@ -27,11 +26,11 @@ class Answers(Protocol):
     def ready(self) -> tuple[bool, str]:
         """Whether requests can be served, and why not."""
 
-    def snapshot(self) -> Snapshot:
+    async def state(self) -> Snapshot:
         """Everything that is known, as plain data."""
 
-    def page(self, state: Snapshot, accept: str) -> tuple[bytes, str]:
-        """The metrics page of a snapshot, and its content type; callable off the loop."""
+    async def page(self, accept: str) -> tuple[bytes, str]:
+        """The metrics page in the format that an ``Accept`` header asks for, and its content type."""
 
     def models(self) -> list[dict[str, object]]:
         """Entries of ``/v1/models``."""
@@ -93,10 +92,8 @@ def _health(answers: Answers) -> APIRouter:
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:
-        """Prometheus or OpenMetrics text, rendered off the loop."""
-        page, content_type = await asyncio.to_thread(
-            answers.page, answers.snapshot(), request.headers.get("accept", "")
-        )
+        """Prometheus or OpenMetrics text."""
+        page, content_type = await answers.page(request.headers.get("accept", ""))
         return Response(page, media_type=content_type)
 
     return router
@@ -143,7 +140,7 @@ def admin_router(answers: Answers) -> APIRouter:
 
     def part(name: str) -> Callable[[], Any]:
         async def show() -> Any:
-            state = answers.snapshot()
+            state = await answers.state()
             return state if name == "state" else {name: state.get(name)}
 
         return show

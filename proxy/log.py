@@ -8,7 +8,8 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple, TextIO
 
@@ -18,6 +19,8 @@ from proxy.outbox import Dropped, Outbox
 from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome, plain, short
 
 JSON, TEXT = "json", "text"
+NOISY = ("httpx", "uvicorn.error")
+"""They tell of every look at a backend, and of every start in words of their own; heard from ``warning`` on, or all in ``debug``."""
 
 
 class Said(NamedTuple):
@@ -46,7 +49,7 @@ class Log:
     def __init__(self, stream: TextIO, style: str | None = None, decisions: bool = True, bound: int = 20_000) -> None:
         """``style`` is ``json`` or ``text``; None chooses text for a terminal."""
         self._stream = stream
-        self._say = _text if (style or (TEXT if stream.isatty() else JSON)) == TEXT else _json
+        self._say = _sayer(stream, style)
         self._decisions = decisions
         self._outbox: Outbox[Line] = Outbox("log", self._write, bound)
         self._replaced: list[logging.Handler] = []
@@ -68,6 +71,8 @@ class Log:
         self._replaced = root.handlers[:]
         root.handlers[:] = [self.handler]
         root.setLevel(level.upper())
+        for name in NOISY:
+            logging.getLogger(name).setLevel(logging.INFO if root.level < logging.INFO else logging.WARNING)
 
     def start(self) -> None:
         """Start the writing thread."""
@@ -100,13 +105,37 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Format what may change later; leave the rest to the thread."""
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError):
-            message = f"{record.msg} (arguments do not fit)"
-        exception = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else None
-        message = message.encode(errors="replace").decode()
-        self._outbox.append(Said(record.created, record.levelname.lower(), record.name, message, exception))
+        self._outbox.append(_said(record))
+
+
+class Direct(logging.Handler):
+    """Writes records at once, for a process that may have no thread (the parent of several workers)."""
+
+    def __init__(self, stream: TextIO, style: str | None = None) -> None:
+        """As ``Log``."""
+        super().__init__()
+        self._stream = stream
+        self._say = _sayer(stream, style)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write, or lose the line when nobody can read it."""
+        with suppress(OSError, ValueError):
+            self._stream.write(f"{self._say(_said(record))}\n")
+            self._stream.flush()
+
+
+def _sayer(stream: TextIO, style: str | None) -> Callable[[Line | Dropped], str]:
+    return _text if (style or (TEXT if stream.isatty() else JSON)) == TEXT else _json
+
+
+def _said(record: logging.LogRecord) -> Said:
+    try:
+        message = record.getMessage()
+    except (TypeError, ValueError):
+        message = f"{record.msg} (arguments do not fit)"
+    exception = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else None
+    message = message.encode(errors="replace").decode()
+    return Said(record.created, record.levelname.lower(), record.name, message, exception)
 
 
 def _json(line: Line | Dropped) -> str:
@@ -192,7 +221,7 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-_SECRETS = re.compile(r"(?i)(bearer\s+|x-api-key\W{1,4}|api_key\W{1,4}|://[^/\s:@]*:)[^\s\"',@]+")
+_SECRETS = re.compile(r"(?i)(bearer\s+|x-api-key\W{1,4}|api_key\W{1,4}|://[^/\s:@]*:(?=[^\s\"']*@))[^\s\"',@]+")
 
 
 def _without_secrets(text: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
@@ -12,8 +13,18 @@ from proxy.config import Config
 from proxy.control import admin_app, dashboard, public_app
 from proxy.listen import GracefulServer, admin_server, port_of, public_server
 from proxy.wire.portable import Portable
+from proxy.workers_link import Siblings
 
 log = logging.getLogger("draftlane")
+
+
+class Place(NamedTuple):
+    """What a worker gets from its parent."""
+
+    siblings: Siblings
+    public: list[socket.socket]
+    """Bound sockets to listen on."""
+    admin: list[socket.socket]
 
 
 class Ports(NamedTuple):
@@ -25,14 +36,18 @@ class Ports(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def serving(
-    config: Config, worker: int | None = None
+    config: Config, place: Place | None = None
 ) -> AsyncIterator[tuple[Application, Ports, GracefulServer]]:
-    """A gateway that serves for as long as the block lasts. Raises SystemExit when a port is taken."""
-    app = Application(config, worker)
+    """A gateway that serves for as long as the block lasts. Raises SystemExit when a port is taken.
+
+    ``place`` is that of one of several workers.
+    """
+    app = Application(config, None if place is None else place.siblings)
     async with app.running():
         public, admin = _servers(config, app)
         servers = [server for server in (public, admin) if server is not None]
-        tasks = [asyncio.create_task(server.serve()) for server in servers]
+        sockets = [None, None] if place is None else [place.public, place.admin]
+        tasks = [asyncio.create_task(server.serve(own)) for server, own in zip(servers, sockets, strict=False)]
         try:
             await _started(servers, tasks)
             yield app, Ports(port_of(public), None if admin is None else port_of(admin)), public
@@ -67,12 +82,10 @@ async def _started(servers: list[GracefulServer], tasks: list[asyncio.Task[None]
         await asyncio.sleep(0.01)
 
 
-async def serve_forever(
-    config: Config, announce: Callable[[Application, Ports], None], worker: int | None = None
-) -> int:
+async def serve_forever(config: Config, announce: Callable[[Application, Ports], None]) -> int:
     """Serve until SIGTERM or SIGINT, then let answers finish; a second signal ends at once. The exit status."""
     over = asyncio.Event()
-    async with serving(config, worker) as (app, ports, server):
+    async with serving(config) as (app, ports, server):
 
         def told() -> None:
             server.force_exit = over.is_set()

@@ -1,5 +1,6 @@
 """What the control plane shows of a gateway."""
 
+import asyncio
 from collections import deque
 from collections.abc import Mapping
 
@@ -16,6 +17,7 @@ from proxy.metrics import Metrics
 from proxy.outcome import Outcome, plain
 from proxy.version import VERSION
 from proxy.wire.inbound import Passport
+from proxy.workers_link import Part
 
 RECENT = 50
 """Requests shown on the dashboard."""
@@ -29,13 +31,13 @@ class Showing:
         self.draining = False
         self._gateway = gateway
         self._metrics = metrics
-        self._recent: deque[Outcome] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[float, Outcome]] = deque(maxlen=RECENT)
         self._scrapes: dict[str, Scraped] = {}
 
     # -- listeners
     def ended(self, outcome: Outcome) -> None:
         """A request is over."""
-        self._recent.append(outcome)
+        self._recent.append((self._gateway.now(), outcome))
 
     def scraped(self, event: Scraped) -> None:
         """A backend's metrics page was read."""
@@ -51,16 +53,24 @@ class Showing:
     def snapshot(self) -> Snapshot:
         """Everything that is known, as plain data."""
         state: Snapshot = snapshot(self._gateway.fleet, self._gateway.now())
-        state["recent"] = [plain(outcome) for outcome in reversed(self._recent)]
+        state["recent"] = [{"at": at, **plain(outcome)} for at, outcome in reversed(self._recent)]
         state["scrapes"] = [_scrape(one, state["at"]) for one in self._scrapes.values()]
         state["live"] = len(self._gateway.live)
         state["version"] = VERSION
         return state
 
-    def page(self, state: Mapping[str, object], accept: str) -> tuple[bytes, str]:
-        """The metrics page."""
-        page = self._metrics.render(state, accept)
+    async def state(self) -> Snapshot:
+        """See ``Answers``."""
+        return self.snapshot()
+
+    async def page(self, accept: str) -> tuple[bytes, str]:
+        """The metrics page, rendered off the loop."""
+        page = await asyncio.to_thread(self._metrics.render, self.snapshot(), accept)
         return page.body, page.content_type
+
+    def parts(self) -> Mapping[str, Part]:
+        """What this process adds when another worker is asked."""
+        return {}
 
     def models(self) -> list[dict[str, object]]:
         """Entries of ``/v1/models``."""

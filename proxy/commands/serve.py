@@ -10,7 +10,7 @@ import typer
 import uvloop
 
 from proxy import config as configuration
-from proxy.app import Application
+from proxy import workers
 from proxy.config import Config
 from proxy.llama import cache_folder
 from proxy.serving import Ports, serve_forever
@@ -53,19 +53,22 @@ def own_admin_key() -> Path:
 
 def run(config: Config) -> int:
     """Run until a signal; the exit status."""
+    if config.server.workers > 1:
+        return workers.run(config, lambda ports: _announce(config, ports))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve_forever(config, _announce))
+        return runner.run(serve_forever(config, lambda _, ports: _announce(config, ports)))
 
 
-def _announce(app: Application, ports: Ports) -> None:
-    config = app.config.server
-    log.info("listening on http%s://%s:%d", "s" if config.tls_cert_file else "", config.host, ports.public)
+def _announce(config: Config, ports: Ports) -> None:
+    server = config.server
+    several = f", {server.workers} workers" if server.workers > 1 else ""
+    log.info("listening on http%s://%s:%d%s", "s" if server.tls_cert_file else "", server.host, ports.public, several)
     if ports.admin is not None:
         log.info(
             "dashboard on http://%s:%d/dashboard, admin key in %s",
-            config.admin_host,
+            server.admin_host,
             ports.admin,
-            config.admin_key_file,
+            server.admin_key_file,
         )
-    for backend in app.gateway.backends.values():
-        log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.settings.url)
+    for backend in config.backends:
+        log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.url)
