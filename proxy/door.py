@@ -104,8 +104,8 @@ class Clerk:
             Passport(
                 self._id(wanted_id),
                 name_,
-                own.lane if lane is None else LANES.get(lane.strip().lower()),
-                own.expected_output_tokens if expected is None else _count(expected),
+                own.lane if lane is None else LANES.get(lane.strip().lower(), own.lane),
+                own.expected_output_tokens if expected is None else _count(expected, own.expected_output_tokens),
                 origin if origin is not None and self.allows(origin) else None,
             ),
             self._keys.open or known is not None,
@@ -157,7 +157,6 @@ def _family(agent: bytes | None) -> str:
     return name[:40].decode("ascii", "replace").lower() if APP.fullmatch(name[:40]) else "unnamed"
 
 
-def _count(header: bytes | None) -> int | None:
-    if header is None or not header.strip().isdigit():
-        return None
-    return min(int(header[:12]), 10_000_000)
+def _count(header: bytes, otherwise: int | None) -> int | None:
+    digits = header.strip()
+    return min(int(digits[:12]), 10_000_000) if digits.isdigit() else otherwise
