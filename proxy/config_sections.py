@@ -130,13 +130,17 @@ class Backend(Section):
 
 
 class Model(Section):
-    """Other names of a model."""
+    """Other names of a model, and its tokenizer."""
 
     name: str
     """Name under which the backends (or their `renames`) serve it."""
-    aliases: tuple[str, ...] = Field(min_length=1)
+    aliases: tuple[str, ...] = ()
     """Names that clients may use instead. `"*"` stands for every name that no backend serves, for tools that have a
     model name built in."""
+    tokenizer: str | None = None
+    """Counts prompts exactly where the decision is close: a `.tiktoken` file, or `cl100k_base` or `o200k_base` where
+    tiktoken's cache holds it (nothing is downloaded). Without one, tokens are estimated from bytes by what `usage` said
+    of earlier requests."""
 
 
 class Timeouts(Section):
@@ -168,6 +172,9 @@ class Watch(Section):
     """Longest pause between two looks at a backend that is away; pauses double up to it."""
     afresh_seconds: Seconds = 300.0
     """After so long a backend is asked again what it is: adapters come and go while it runs."""
+    probe_silent: bool = True
+    """Send one tiny request with fresh text to a backend that is well but has finished nothing for
+    `policy.silent_seconds` while others have; without it a backend that recovered is found out very late."""
 
 
 class Keys(Section):

@@ -104,14 +104,16 @@ class Gateway:
 
     def as_arrived(self, surface: Surface, asked: Asked, passport: Passport, request_id: str) -> Arrived:
         """See ``arrived``. Surfaces that generate nothing count as one token of output."""
+        model = self.models.resolve(asked.model)
+        exact = asked.prompt_tokens
         return Arrived(
             self.now(),
             request_id,
-            self.models.resolve(asked.model),
+            model,
             passport.app,
             surface.name,
             asked.prompt_bytes,
-            asked.prompt_tokens,
+            self.models.count(model, asked) if exact is None else exact,
             asked.media,
             asked.cap,
             asked.n,

@@ -5,11 +5,17 @@ any name; as long as the fleet serves one model, the backend's own answer is the
 several models is there no telling whom to ask, and the gateway answers 404 itself.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from proxy.backends import Backend
 from proxy.config import Config
+from proxy.config_error import ConfigError
 from proxy.errors import GatewayError
+from proxy.surfaces.base import Asked
+from proxy.tokens import Tokenizer, load
+
+log = logging.getLogger("draftlane")
 
 ANY = "*"
 
@@ -20,6 +26,7 @@ class Models:
     def __init__(self, config: Config, backends: Mapping[str, Backend]) -> None:
         self._backends = backends
         self._aliases = {alias: model.name for model in config.models for alias in model.aliases}
+        self._tokenizers = _tokenizers(config)
         self._served: dict[str, tuple[str, ...]] = {}
         self.known: frozenset[str] = frozenset()
         self.refresh()
@@ -54,6 +61,17 @@ class Models:
             return next(iter(sorted(bases)), "") if len(bases) < 2 else None
         return next(iter(bases)) if len(bases) == 1 else None
 
+    def count(self, model: str, asked: Asked) -> int | None:
+        """Exact prompt tokens where the operator named a tokenizer and the whole prompt is short, else None.
+
+        Role markers and templates are not in the text: they cost a few tokens a message, which stay uncounted.
+        """
+        tokenizer = self._tokenizers.get(model)
+        if tokenizer is None or asked.media:
+            return None
+        text = asked.sample()
+        return tokenizer.count(text) if text else None
+
     def name_at(self, backend: Backend, asked: str | None) -> str | None:
         """What must stand in the body for this backend; None when the client's own name is right."""
         if asked is None:
@@ -79,6 +97,23 @@ class Models:
                 base = cards.get(name, {"object": "model", "created": 0, "owned_by": "draftlane"})
                 cards.setdefault(alias, {**base, "id": alias, "root": name})
         return list(cards.values())
+
+
+def _tokenizers(config: Config) -> dict[str, Tokenizer]:
+    """Raises ConfigError for a file that is no encoding; an encoding that is not on this machine is only said."""
+    found: dict[str, Tokenizer] = {}
+    for number, model in enumerate(config.models):
+        if model.tokenizer is None:
+            continue
+        try:
+            tokenizer = load(model.tokenizer)
+        except ValueError as error:
+            raise ConfigError([f"models.{number}.tokenizer: {error}"]) from error
+        if tokenizer is None:
+            log.warning("tokenizer %s is not on this machine; tokens are estimated", model.tokenizer)
+        else:
+            found[model.name] = tokenizer
+    return found
 
 
 def _names(backend: Backend) -> Iterable[str]:

@@ -121,6 +121,16 @@ class Relay:
         gateway.live.add(self)
         self._dispatch(decision)
 
+    def begin_at(self, decision: Decision) -> None:
+        """Send a request of our own to a given backend."""
+        gateway = self.gateway
+        self.asked = self.surface.read(self.inbound.body(), "application/json")
+        self.arrived = gateway.arrived(self)
+        gateway.observe(self.arrived)
+        self.inbound.served = self
+        gateway.live.add(self)
+        self._dispatch(decision)
+
     def _readable(self) -> bytes:
         """The body for looking at: content coding removed, the size bounded. Raises GatewayError."""
         body = self.inbound.body()

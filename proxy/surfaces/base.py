@@ -5,6 +5,7 @@ A surface is one file and one entry in ``proxy.surfaces.SURFACES``. It reads a r
 change, and makes a sans-IO ``Meter`` that reads the answer as it passes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from proxy.meter.base import Facts, Meter
@@ -31,8 +32,8 @@ class Asked(NamedTuple):
     wants_usage: bool = False
     """The client itself asked for usage in the stream (``stream_options.include_usage``)."""
     has_stream_options: bool = False
-    sample: str = ""
-    """Up to some kilobytes of prompt text for an exact token count; never logged."""
+    sample: Callable[[], str] = str
+    """The prompt's text where it is short enough for an exact count, else nothing; made when asked for, never logged."""
 
 
 class Surface(Protocol):

@@ -67,7 +67,7 @@ class Chat:
             prefixes=prompt.borders,
             wants_usage=isinstance(options, dict) and truth(options.get("include_usage")),
             has_stream_options=options is not msgspec.UNSET,
-            sample=prompt.sample(),
+            sample=prompt.sample,
         )
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:

@@ -62,7 +62,7 @@ class Messages:
             prefixes=prompt.borders,
             # Its usage is always told, in the first and last events.
             wants_usage=True,
-            sample=prompt.sample(),
+            sample=prompt.sample,
         )
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:

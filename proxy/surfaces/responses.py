@@ -83,7 +83,7 @@ class Responses:
             prefixes=prompt.borders,
             # Its usage is always told, in the last event.
             wants_usage=True,
-            sample=prompt.sample(),
+            sample=prompt.sample,
         )
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
