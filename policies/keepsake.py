@@ -113,6 +113,7 @@ def _keep_histogram(history: Histogram) -> dict[str, Any]:
         "capped": history.capped,
         "samples": history.samples,
         "median": history.median,
+        "ends_at_cap": history.ends_at_cap,
         "change": _slots(history.change),
     }
 
@@ -122,6 +123,7 @@ def _histogram(data: dict[str, Any]) -> Histogram:
     history.bins = {int(place): float(weight) for place, weight in data["bins"]}
     for name in ("unit", "total", "capped", "samples", "median"):
         setattr(history, name, float(data[name]))
+    history.ends_at_cap = bool(data["ends_at_cap"])
     history.change = _fill(PageHinkley(), data["change"])
     return history
 

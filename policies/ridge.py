@@ -33,7 +33,7 @@ class Ridge:
         l1, l2 = 1.0 / (first_sd * first_sd), 1.0 / (second_sd * second_sd)
         a11, a22 = self.a11 + l1, self.a22 + l2
         v1, v2 = self.v1 + l1 * first, self.v2 + l2 * second
-        det = a11 * a22 - self.a12 * self.a12
+        det = max(a11 * a22 - self.a12 * self.a12, l1 * l2)  # which rounding alone can undercut
         return (a22 * v1 - self.a12 * v2) / det, (a11 * v2 - self.a12 * v1) / det
 
     def dump(self) -> list[float]:
@@ -63,15 +63,18 @@ class Ridge3:
         self.seen += 1
 
     def solve(self, priors: tuple[Prior, Prior, Prior]) -> tuple[float, float, float]:
-        """p, q and r under independent normal priors, by Cholesky's decomposition."""
+        """p, q and r under independent normal priors, by Cholesky's decomposition.
+
+        A pivot is never less than its prior in exact arithmetic; the bounds only undo rounding.
+        """
         a, b, c, d, e, f, u, v, w = self.sums
         (p, p_sd), (q, q_sd), (r, r_sd) = priors
         lp, lq, lr = 1.0 / (p_sd * p_sd), 1.0 / (q_sd * q_sd), 1.0 / (r_sd * r_sd)
         g11 = (a + lp) ** 0.5
         g21, g31 = b / g11, c / g11
-        g22 = (d + lq - g21 * g21) ** 0.5
+        g22 = max(d + lq - g21 * g21, lq) ** 0.5
         g32 = (e - g31 * g21) / g22
-        g33 = (f + lr - g31 * g31 - g32 * g32) ** 0.5
+        g33 = max(f + lr - g31 * g31 - g32 * g32, lr) ** 0.5
         y1 = (u + lp * p) / g11
         y2 = (v + lq * q - g21 * y1) / g22
         y3 = (w + lr * r - g31 * y1 - g32 * y2) / g33

@@ -23,6 +23,9 @@ from policies.ridge import Ridge, Ridge3
 DEAD_BAND = 0.15
 """Log-scale deviations within this band are noise."""
 
+SHORTEST = 1e-5
+"""No engine step is shorter, in seconds; keeps the sums well conditioned whatever a clock says."""
+
 
 def huber(residual: float, limit: float) -> float:
     """Weight of an observation: 1 within the limit, falling beyond it."""
@@ -103,14 +106,14 @@ class Speed:
         self.first.add(load, seconds, pull / (sd * sd))
 
     def _learn_step(self, lesson: Lesson, seconds: float, steps: float) -> float:
-        took, beside = seconds / steps, lesson.prefilled / steps
+        took, beside = max(seconds / steps, SHORTEST), lesson.prefilled / steps
         others = self.beside * beside
         trust = 1.0 if lesson.streamed else 0.5
         noise = (0.2 * self.step) ** 2 + (0.3 * others) ** 2
         pure = (0.2 * self.step) ** 2 / noise
         own = max(took - others, 0.3 * took)
         rate = max(0.05 * pure, 1.0 / (self.completions + 1))
-        self.step += rate * (min(own, 3.0 * self.step) - self.step)
+        self.step = max(SHORTEST, self.step + rate * (min(own, 3.0 * self.step) - self.step))
         expected = max(self.fixed + self.per_request * lesson.crowd + others, 1e-9)
         miss = took - expected
         weight = trust * min(1.0, steps / 32.0) / noise
