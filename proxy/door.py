@@ -7,6 +7,7 @@ large) before their body is read.
 import os
 import re
 from itertools import count
+from typing import Protocol
 
 from proxy.config import Config
 from proxy.config_sections import App
@@ -14,9 +15,10 @@ from proxy.errors import GatewayError
 from proxy.keys import Keys
 from proxy.surfaces import SURFACES, extra
 from proxy.surfaces.base import Surface
+from proxy.wire.client import Headers
 from proxy.wire.door import too_large
 from proxy.wire.headers import REQUEST_ID
-from proxy.wire.inbound import Inbound, Passport
+from proxy.wire.inbound import Passport
 
 LANES = {b"speculative": "speculative", b"plain": "plain"}
 APP = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/-]{0,62}")
@@ -65,6 +67,14 @@ def _canonical(surface: Surface, path: str) -> str:
     return next(known for known in surface.paths if known.removeprefix("/v1") == bare)
 
 
+class Headed(Protocol):
+    """What the clerk wants to see of a request."""
+
+    @property
+    def headers(self) -> Headers:
+        """Names in lower case."""
+
+
 class Clerk:
     """Reads headers once per request."""
 
@@ -76,10 +86,10 @@ class Clerk:
         self._numbers = count()
         self._prefix = os.urandom(5).hex()
 
-    def passport(self, inbound: Inbound) -> tuple[Passport, bool]:
+    def passport(self, asked: Headed) -> tuple[Passport, bool]:
         """What the headers say, and whether the key is right."""
         authorization = api_key = wanted_id = app = lane = expected = agent = origin = None
-        for name, value in inbound.headers:
+        for name, value in asked.headers:
             if name == b"authorization":
                 authorization = value
             elif name == b"user-agent":

@@ -1,5 +1,6 @@
 """The door: paths, passports, and who is turned away before a body is read."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -22,13 +23,13 @@ class Asked(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-def clerk(keys: dict[str, str] | None = None, **settings: object) -> Clerk:
-    return Clerk(configured(settings), Keys(keys or {}))
+def clerk(keys: dict[str, str] | None = None, settings: Mapping[str, object] | None = None) -> Clerk:
+    return Clerk(configured(settings or {}), Keys(keys or {}))
 
 
 def passport(door: Clerk, **headers: str) -> tuple[Passport, bool]:
     lines = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
-    return door.passport(Asked(lines))  # type: ignore[arg-type]  # of an Inbound the clerk reads only the headers
+    return door.passport(Asked(lines))
 
 
 # -- paths
@@ -132,7 +133,7 @@ def test_the_name_of_the_key_goes_before_what_the_client_calls_itself() -> None:
 
 
 def test_a_body_above_the_limit_is_turned_away_by_its_announced_length() -> None:
-    door = clerk(server={"max_body_bytes": 1000})
+    door = clerk(settings={"server": {"max_body_bytes": 1000}})
     assert door.refusal(True, 1000) is None
     assert door.refusal(True, None) is None
     error = door.refusal(True, 1001)
@@ -196,22 +197,28 @@ APPS = {"apps": {"rag": {"lane": "plain", "expected_output_tokens": 40}}}
 
 
 def test_settings_of_an_application_hold_where_the_client_says_nothing() -> None:
-    told, _ = passport(clerk(**APPS), x_draftlane_app="rag")
+    told, _ = passport(clerk(settings=APPS), x_draftlane_app="rag")
     assert (told.forced_lane, told.expected_output_tokens) == ("plain", 40)
-    told, _ = passport(clerk(**APPS), x_draftlane_app="other")
+    told, _ = passport(clerk(settings=APPS), x_draftlane_app="other")
     assert (told.forced_lane, told.expected_output_tokens) == (None, None)
 
 
 def test_what_the_client_says_goes_before_the_settings_of_its_application() -> None:
     told, _ = passport(
-        clerk(**APPS), x_draftlane_app="rag", x_draftlane_lane="speculative", x_draftlane_expected_output_tokens="900"
+        clerk(settings=APPS),
+        x_draftlane_app="rag",
+        x_draftlane_lane="speculative",
+        x_draftlane_expected_output_tokens="900",
     )
     assert (told.forced_lane, told.expected_output_tokens) == ("speculative", 900)
 
 
 def test_nonsense_in_a_header_is_as_if_it_was_not_said() -> None:
     told, _ = passport(
-        clerk(**APPS), x_draftlane_app="rag", x_draftlane_lane="fastest", x_draftlane_expected_output_tokens="some"
+        clerk(settings=APPS),
+        x_draftlane_app="rag",
+        x_draftlane_lane="fastest",
+        x_draftlane_expected_output_tokens="some",
     )
     assert (told.forced_lane, told.expected_output_tokens) == ("plain", 40)
 
@@ -240,7 +247,7 @@ HEADERS = [
 @example([(b"x-draftlane-expected-output-tokens", b"              7")])
 @example([(b"x-draftlane-expected-output-tokens", b"\x85\xa07")])
 def test_no_header_breaks_the_passport_or_gets_into_it_unseen(headers: list[tuple[bytes, bytes]]) -> None:
-    told, may = DOOR.passport(Asked(headers))  # type: ignore[arg-type]  # as in ``passport``
+    told, may = DOOR.passport(Asked(headers))
     assert may
     assert REQUEST_ID.fullmatch(told.id.encode())
     assert APP.fullmatch(told.app.encode())
@@ -256,11 +263,11 @@ DOOR = clerk()
 
 
 def test_only_configured_origins_may_read_answers() -> None:
-    door = clerk(server={"cors_origins": ["https://chat.example"]})
+    door = clerk(settings={"server": {"cors_origins": ["https://chat.example"]}})
     assert passport(door, origin="https://chat.example")[0].origin == b"https://chat.example"
     assert passport(door, origin="https://evil.example")[0].origin is None
     assert passport(clerk(), origin="https://chat.example")[0].origin is None
-    assert passport(clerk(server={"cors_origins": ["*"]}), origin="null")[0].origin == b"null"
+    assert passport(clerk(settings={"server": {"cors_origins": ["*"]}}), origin="null")[0].origin == b"null"
 
 
 def test_an_allowed_page_may_also_read_what_was_decided() -> None:
