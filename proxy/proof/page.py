@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
+from proxy.engines.base import Discovered
 from proxy.proof.arm import PLAIN, SPECULATIVE, Sample
 from proxy.proof.compare import ALL_KINDS, DOES_NOT_PAY, PAYS, Cell
 from proxy.proof.figures import Figures, speed
@@ -240,15 +241,10 @@ def _setup(outcome: Outcome) -> str:
     rows = []
     for arm in (outcome.plan.plain, outcome.plan.speculative):
         found = outcome.found.get(arm.name)
-        method = (
-            ""
-            if found is None or not found.speculative
-            else f"{found.method or 'speculation'}, depth {found.depth or '?'}"
-        )
         engine = "" if found is None else f"{found.engine} {found.version or ''}"
-        rows.append(
-            [escape(str(cell)) for cell in (arm.name, engine, arm.model or "first listed", method, dict(arm.body))]
-        )
+        model = arm.model or (found.models[0] if found and found.models else "")
+        asked = " ".join(f"{key}={value}" for key, value in arm.body.items())
+        rows.append([escape(cell) for cell in (arm.name, engine, model, _speculation(found), asked)])
     d = outcome.diversity
     prompts = (
         f"{d.prompts} prompts; {d.containment:.1%} of their 8-word runs stand in earlier prompts, {d.duplicates:.1%} are "
@@ -257,3 +253,9 @@ def _setup(outcome: Outcome) -> str:
         "time per token (from usage) times the mean answer length of both arms."
     )
     return table(("arm", "engine", "model", "speculation", "request"), rows) + f'<p class="soft">{escape(prompts)}</p>'
+
+
+def _speculation(found: Discovered | None) -> str:
+    if found is None or not found.speculative:
+        return ""
+    return (found.method or "on") + (f", depth {found.depth}" if found.depth else "")
