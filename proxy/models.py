@@ -6,7 +6,7 @@ several models is there no telling whom to ask, and the gateway answers 404 itse
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from proxy.backends import Backend
 from proxy.config import Config
@@ -86,9 +86,7 @@ class Models:
         """Entries of ``/v1/models``: each model once, as its backend describes it, then the aliases."""
         cards: dict[str, dict[str, object]] = {}
         for backend in self._backends.values():
-            back = {there: here for here, there in backend.renames.items()}
-            for card in _raw_cards(backend):
-                name = back.get(str(card["id"]), str(card["id"]))
+            for name, card in _named_cards(backend):
                 cards.setdefault(name, card if card["id"] == name else {**card, "id": name})
             for name in self._served[backend.name]:
                 cards.setdefault(name, {"id": name, "object": "model", "created": 0, "owned_by": "draftlane"})
@@ -119,12 +117,20 @@ def _tokenizers(config: Config) -> dict[str, Tokenizer]:
 def _names(backend: Backend) -> Iterable[str]:
     if backend.settings.models:
         return backend.settings.models
-    back = {there: here for here, there in backend.renames.items()}
+    back = _here(backend)
     found = () if backend.discovered is None else backend.discovered.models
     return [back.get(name, name) for name in found]
 
 
-def _raw_cards(backend: Backend) -> Iterable[dict[str, object]]:
-    cards = () if backend.discovered is None else backend.discovered.cards
-    allowed = backend.settings.models
-    return [card for card in cards if "id" in card and (not allowed or card["id"] in allowed)]
+def _named_cards(backend: Backend) -> Iterator[tuple[str, dict[str, object]]]:
+    """What the backend says of each model it may serve, under the name clients use."""
+    back, allowed = _here(backend), backend.settings.models
+    for card in () if backend.discovered is None else backend.discovered.cards:
+        name = back.get(str(card.get("id")), str(card.get("id")))
+        if "id" in card and (not allowed or name in allowed):
+            yield name, card
+
+
+def _here(backend: Backend) -> dict[str, str]:
+    """The backend's own name of a model → the clients' name."""
+    return {there: here for here, there in backend.renames.items()}
