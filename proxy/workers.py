@@ -194,6 +194,7 @@ class Parent:
     def _stop(self, at_once: bool) -> None:
         if self._stopped_at is None:
             self._stopped_at = time.monotonic()
+        log.info("stopping %s", "at once" if at_once else "when what runs has ended")
         for worker in self._workers:
             self._send(worker.number, Stop(at_once))
 

@@ -13,7 +13,7 @@ from proxy.gossip import BYE, VERSION, lessons_in
 from proxy.gossip import Message as GossipMessage
 from proxy.metric_table import COUNTER, HISTOGRAM, METRICS
 from proxy.metrics import Figures, merge
-from proxy.workers_channel import FIGURES, FIGURES_DECODER, Ask, Give, Given, Gossiped, Message, Told
+from proxy.workers_channel import FIGURES, FIGURES_DECODER, Ask, Give, Given, Gossiped, Message, Ready, Told
 
 PATIENCE_SECONDS = 2.0
 """For a worker's part; then what it said last time is taken."""
@@ -43,6 +43,8 @@ class Hub:
         self._send = send
         self._now = now
         self._replicas: dict[int, str] = {}
+        self._serving: set[int] = set()
+        """Workers that answer questions; one that is starting would keep the asker waiting."""
         self._questions: dict[int, Question] = {}
         self._numbers = 0
         self._last: dict[tuple[int, str], bytes] = {}
@@ -52,13 +54,14 @@ class Hub:
         self._lessons_kept = 0
 
     def joined(self, worker: int, replica: str) -> None:
-        """A worker serves; ``replica`` is its name in gossip, a new one for each life. It hears what was learnt before."""
+        """A worker begins; ``replica`` is its name in gossip, a new one for each life. It hears what was learnt before."""
         self._replicas[worker] = replica
         for _, data in self._lessons:
             self._send(worker, Gossiped(data))
 
     def left(self, worker: int) -> None:
         """A worker is gone: nothing is in flight on it any more, but what it counted happened."""
+        self._serving.discard(worker)
         replica = self._replicas.pop(worker, None)
         if replica is not None:
             self._pass_on(worker, _ENCODER.encode(GossipMessage(VERSION, BYE, replica, 0)))
@@ -80,7 +83,9 @@ class Hub:
 
     def hear(self, worker: int, message: Message) -> None:
         """A worker said something."""
-        if isinstance(message, Gossiped):
+        if isinstance(message, Ready):
+            self._serving.add(worker)
+        elif isinstance(message, Gossiped):
             self._keep(message.data)
             self._pass_on(worker, message.data)
         elif isinstance(message, Ask):
@@ -104,7 +109,7 @@ class Hub:
     def _ask(self, asker: int, ask: Ask) -> None:
         self._last[asker, ask.topic] = ask.data
         self._numbers += 1
-        number, others = self._numbers, set(self._replicas) - {asker}
+        number, others = self._numbers, self._serving - {asker}
         self._questions[number] = Question(asker, ask, self._now() + PATIENCE_SECONDS, set(others))
         for worker in others:
             self._send(worker, Give(number, ask.topic))
