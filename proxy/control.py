@@ -14,8 +14,10 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.version import VERSION
+from proxy.wire.client import Headers
 
 Snapshot = dict[str, Any]
+Endpoint = Callable[..., Any]
 
 
 class Answers(Protocol):
@@ -44,8 +46,8 @@ class Answers(Protocol):
     def is_surface(self, path: str) -> bool:
         """A path that exists, for another method."""
 
-    def judge(self, surface_path: str, body: bytes) -> Snapshot:
-        """Where this body would go now, without sending it. Raises GatewayError."""
+    def judge(self, surface_path: str, body: bytes, headers: Headers) -> Snapshot:
+        """Where a request with this body and these headers would go now, without sending it. Raises GatewayError."""
 
 
 def problem(error: GatewayError, headers: dict[str, str] | None = None) -> Response:
@@ -76,21 +78,33 @@ def admin_app(answers: Answers) -> FastAPI:
     return app
 
 
+def _read(router: APIRouter, *paths: str, **options: Any) -> Callable[[Endpoint], Endpoint]:
+    """GET, and HEAD beside it, which the description leaves out: it would be the same operation twice."""
+
+    def add(endpoint: Endpoint) -> Endpoint:
+        for path in paths:
+            router.get(path, **options)(endpoint)
+            router.head(path, include_in_schema=False, response_model=None)(endpoint)
+        return endpoint
+
+    return add
+
+
 def _health(answers: Answers) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route("/health", methods=["GET", "HEAD"], operation_id="health")
+    @_read(router, "/health", operation_id="health")
     async def health() -> dict[str, str]:
         """The process is alive."""
         return {"status": "ok", "version": VERSION}
 
-    @router.api_route("/ready", methods=["GET", "HEAD"], operation_id="ready")
+    @_read(router, "/ready", operation_id="ready")
     async def ready() -> JSONResponse:
         """Requests can be served now."""
         well, why = answers.ready()
         return JSONResponse({"ready": well, "detail": why}, 200 if well else 503)
 
-    @router.get("/metrics")
+    @_read(router, "/metrics", operation_id="metrics")
     async def metrics(request: Request) -> Response:
         """Prometheus or OpenMetrics text."""
         page, content_type = await answers.page(request.headers.get("accept", ""))
@@ -100,20 +114,18 @@ def _health(answers: Answers) -> APIRouter:
 
 
 def _models(answers: Answers) -> APIRouter:
-    router = APIRouter()
-
     def key(request: Request) -> None:
         if not answers.may_enter(request):
             raise GatewayError("unauthorized", "A valid API key is required: Authorization: Bearer KEY.")
 
-    @router.api_route("/v1/models", methods=["GET", "HEAD"], dependencies=[Depends(key)])
-    @router.api_route("/models", methods=["GET", "HEAD"], dependencies=[Depends(key)])
+    router = APIRouter(dependencies=[Depends(key)])
+
+    @_read(router, "/v1/models", "/models")
     async def models() -> dict[str, object]:
         """All models of all lanes."""
         return {"object": "list", "data": answers.models()}
 
-    @router.api_route("/v1/models/{name:path}", methods=["GET", "HEAD"], dependencies=[Depends(key)])
-    @router.api_route("/models/{name:path}", methods=["GET", "HEAD"], dependencies=[Depends(key)])
+    @_read(router, "/v1/models/{name:path}", "/models/{name:path}")
     async def model(name: str) -> dict[str, object]:
         """One model."""
         for card in answers.models():
@@ -128,12 +140,12 @@ def admin_router(answers: Answers) -> APIRouter:
     """State, and what would be decided; every route needs the admin key."""
 
     def key(request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        given = given or request.headers.get("x-api-key", "")
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        given = bearer.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
         wanted = answers.admin_key_hash
         if wanted is None:
             raise GatewayError("forbidden", "No admin key is configured (server.admin_key_sha256).")
-        if not hmac.compare_digest(sha256(given.encode()).digest(), wanted):
+        if not hmac.compare_digest(sha256(given.encode("latin-1")).digest(), wanted):
             raise GatewayError("unauthorized", "The admin key is required: Authorization: Bearer KEY.")
 
     router = APIRouter(prefix="/admin", dependencies=[Depends(key)])
@@ -151,12 +163,12 @@ def admin_router(answers: Answers) -> APIRouter:
         ("verdicts", "Whether speculation pays, per model and class."),
         ("alarms", "What is worth a look."),
     ):
-        router.get(f"/{name}", summary=what, operation_id=f"admin_{name}", response_model=None)(part(name))
+        _read(router, f"/{name}", summary=what, operation_id=f"admin_{name}", response_model=None)(part(name))
 
     @router.post("/explain", operation_id="admin_explain", response_model=None, openapi_extra=_ANY_BODY)
     async def explain(request: Request, path: str = "/v1/chat/completions") -> Snapshot:
-        """Where a request body would go now, and why, without sending it."""
-        return answers.judge(path, await request.body())
+        """Where a request would go now, and why, without sending it; ``x-draftlane-*`` headers count as on one."""
+        return answers.judge(path, await request.body(), request.headers.raw)
 
     return router
 
@@ -181,7 +193,7 @@ def _speak_openai(app: FastAPI, answers: Answers) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def starlette(request: Request, error: HTTPException) -> Response:
-        return problem(_translated(error, request, answers))
+        return problem(_translated(error, request, answers), _allow(error, request, answers))
 
     @app.exception_handler(Exception)
     async def ours(_: Request, __: Exception) -> Response:
@@ -208,6 +220,16 @@ def _translated(error: HTTPException, request: Request, answers: Answers) -> Gat
     if error.status_code == 404:
         return GatewayError("not_found", f"Nothing is served at {path}.")
     return GatewayError("bad_request", json.dumps(error.detail))
+
+
+def _allow(error: HTTPException, request: Request, answers: Answers) -> dict[str, str]:
+    """RFC 9110 §15.5.6: a 405 names the methods that would have been right."""
+    if answers.is_surface(request.url.path):
+        return {"allow": "POST, OPTIONS"}
+    if error.status_code != 405:
+        return {}
+    posts = "POST" in (error.headers or {}).get("Allow", "")
+    return {"allow": "POST, OPTIONS" if posts else "GET, HEAD, OPTIONS"}
 
 
 def _preflight(request: Request, origin: str | None, answers: Answers) -> Response:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from fastapi import Request
 
@@ -16,11 +17,21 @@ from proxy.gateway import Gateway
 from proxy.metrics import Metrics
 from proxy.outcome import Outcome, plain
 from proxy.version import VERSION
-from proxy.wire.inbound import Passport
+from proxy.wire.client import Headers
 from proxy.workers_link import Part
 
 RECENT = 50
 """Requests shown on the dashboard."""
+
+
+UNSENT = "(unsent)"
+"""No request has this id: clients' ids hold no parentheses."""
+
+
+class _Unsent(NamedTuple):
+    """What the clerk wants to see of a request."""
+
+    headers: Headers
 
 
 class Showing:
@@ -83,7 +94,7 @@ class Showing:
             return True
         headers = request.headers
         given = [headers.get(name) for name in ("authorization", "x-api-key")]
-        return keys.name_of(*(None if value is None else value.encode() for value in given)) is not None
+        return keys.name_of(*(None if value is None else value.encode("latin-1") for value in given)) is not None
 
     def allows(self, origin: str) -> bool:
         """See ``Answers``."""
@@ -93,15 +104,15 @@ class Showing:
         """See ``Answers``."""
         return self._gateway.routes.is_surface(path)
 
-    def judge(self, surface_path: str, body: bytes) -> Snapshot:
+    def judge(self, surface_path: str, body: bytes, headers: Headers) -> Snapshot:
         """See ``Answers``. The request is neither sent nor remembered."""
         gateway = self._gateway
         surface = gateway.surface_at(b"POST", surface_path.encode())
         if surface is None:
             raise BadRequest(f"{surface_path} is not a surface", param="path")
-        arrived = gateway.as_arrived(
-            surface, surface.read(body, "application/json"), Passport("unsent", "unnamed"), "unsent"
-        )
+        passport, _ = gateway.clerk.passport(_Unsent(headers))
+        asked = surface.read(body, "application/json")
+        arrived = gateway.as_arrived(surface, asked, passport, UNSENT)
         verdict = decide(gateway.fleet, arrived)
         return {
             "verdict": type(verdict).__name__,
