@@ -47,6 +47,7 @@ def _one(settings: BackendSettings, config: Config) -> Backend:
     timeouts = config.timeouts
     address, host, base = _address(settings)
     own = {name.encode(): value.encode() for name, value in settings.request_headers().items()}
+    host = own.pop(b"host", host)
     replaced = frozenset(own) | (frozenset() if config.forward_client_key and b"authorization" not in own else KEYS)
     return Backend(
         name=settings.name,

@@ -17,6 +17,7 @@ from proxy.config_types import (
     Section,
     Sha256,
 )
+from proxy.wire.headers import NEVER_UPSTREAM
 
 MEBIBYTE = 1024 * 1024
 
@@ -110,6 +111,8 @@ class Backend(Section):
         for name, value in headers.items():
             if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
                 raise ValueError(f"{name!r} is not a header name")
+            if name.lower().encode() in NEVER_UPSTREAM - {b"host"}:
+                raise ValueError(f"{name!r} is written by the gateway itself")
             if not value.get_secret_value().isprintable():
                 raise ValueError(f"the value of {name!r} holds control characters")
         return headers
