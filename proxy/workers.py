@@ -147,8 +147,9 @@ class Parent:
             for other in self._workers:  # only the parent may hold the parent's ends: their closing tells of its death
                 if other.channel is not None:
                     other.channel.close()
-                if other is not worker:
-                    _close(other)
+                for listening in (*other.public, *other.admin):
+                    if listening not in (*worker.public, *worker.admin):
+                        listening.close()
             self._selector.close()
             self._alarm.close()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -281,11 +282,6 @@ async def _serve(config: Config, place: Place) -> None:
 
 def _port(sockets: list[socket.socket]) -> int | None:
     return int(sockets[0].getsockname()[1]) if sockets else None
-
-
-def _close(worker: Worker) -> None:
-    for listening in (*worker.public, *worker.admin):
-        listening.close()
 
 
 def run(config: Config, announce: Callable[[Ports], None]) -> int:

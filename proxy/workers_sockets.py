@@ -1,10 +1,10 @@
 """Listening sockets for several workers: one group per port, one socket of it per worker.
 
 With ``SO_REUSEPORT`` the kernel spreads *connections* over the group by a hash of both addresses, whatever the workers
-do at that moment. With one inherited socket whoever is idle accepts, and libuv accepts all that waits: a burst of
-connections, which is how clients fill their pools, goes to few workers, and keep-alive holds them there
-(``docs/workers.md`` has the figures). The parent keeps every socket open, so that connections which arrive while a
-worker is being restarted wait for the next one instead of being reset.
+do at that moment. With one inherited socket whoever wakes first accepts all that waits, and keep-alive holds a client's
+whole pool there: of few connections the busiest worker gets twice its share (``docs/workers.md`` has the figures). The
+parent keeps every socket open, so that connections which arrive while a worker is being restarted wait for the next one
+instead of being reset.
 """
 
 import errno
