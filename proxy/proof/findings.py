@@ -31,7 +31,11 @@ TRAPS: dict[str, Trap] = {
             "padded-prompts", WITHHELD, 0.2, "A prompt filled up with itself teaches the drafter its own answer.", True
         ),
         Trap(
-            "some-padded-prompts", MARKED, 0.02, "A few prompts repeat themselves and may flatter n-gram drafters.", True
+            "some-padded-prompts",
+            MARKED,
+            0.02,
+            "A few prompts repeat themselves and may flatter n-gram drafters.",
+            True,
         ),
         Trap("repeated-outputs", WITHHELD, 0.1, "Answers that copy earlier answers can be drafted from memory.", True),
         Trap("looping-outputs", MARKED, 0.2, "An answer caught in a loop is drafted perfectly and worth nothing."),

@@ -178,7 +178,8 @@ def sign_flip_p(pairs: Sequence[Pair], *, seed: int = 1, flips: int = 4000) -> f
     """Two-sided p-value of "the arms are alike": how often random swaps of the arms differ at least as much.
 
     Valid for any distribution of latencies, heavy tails included, because under "alike" each block's
-    log ratio is as likely to carry the other sign.
+    log ratio is as likely to carry the other sign. With n blocks it cannot fall below 2/2^n, or 1/flips; there,
+    when no swap at all differs as much, Student's p-value says how far beyond that floor the blocks lie.
     """
     sums = [block.log_ratio for block in blocks_of(pairs)]
     if not sums:
@@ -188,11 +189,29 @@ def sign_flip_p(pairs: Sequence[Pair], *, seed: int = 1, flips: int = 4000) -> f
     # Flipping a subset changes the total by twice the subset's sum.
     if len(sums) <= EXACT_BLOCKS:
         subsets = list(product((0, 1), repeat=len(sums)))
-        return sum(abs(total - 2 * sum(compress(sums, subset))) >= seen for subset in subsets) / len(subsets)
-    rng = random.Random(seed)
-    draws = (rng.randbytes(len(sums)).translate(_ODD) for _ in range(flips))
-    extreme = sum(abs(total - 2 * sum(compress(sums, draw))) >= seen for draw in draws)
-    return (1 + extreme) / (1 + flips)
+        extreme = sum(abs(total - 2 * sum(compress(sums, subset))) >= seen for subset in subsets)
+        p, floor = extreme / len(subsets), extreme <= 2
+    else:
+        rng = random.Random(seed)
+        draws = (rng.randbytes(len(sums)).translate(_ODD) for _ in range(flips))
+        extreme = sum(abs(total - 2 * sum(compress(sums, draw))) >= seen for draw in draws)
+        p, floor = (1 + extreme) / (1 + flips), extreme == 0
+    return min(p, student_p(sums)) if floor else p
+
+
+def student_p(values: Sequence[float]) -> float:
+    """Two-sided p-value of a mean of zero, by Wallace's normal approximation to Student's t."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    spread = math.fsum((value - mean) ** 2 for value in values)
+    if n < 2 or mean == 0:
+        return 1.0
+    if spread == 0:
+        return 0.0
+    freedom = n - 1
+    t_squared = mean * mean * n * freedom / spread
+    z = (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t_squared / freedom))
+    return 2 * NormalDist().cdf(-z)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -116,9 +116,14 @@ def positions(shares: tuple[float, ...]) -> str:
 
 def verdict_table(outcome: Outcome) -> RenderableType:
     """The verdict per load and kind."""
-    table = Table(title="Does speculation pay?", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="Does speculation pay? (gain: plain ÷ speculative at equal answer length)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     table.add_column("kind", no_wrap=True)
-    for column in ("prompts", "gain at equal length", "tokens/step", "accepted"):
+    for column in ("n", "gain", "tokens/step", "accepted"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     many = len(outcome.plan.loads) > 1
@@ -149,13 +154,15 @@ def saving_line(saving: Saving) -> str:
     """What it would save; a difference that may be chance is called so."""
     of = f"of {saving.plain_seconds:,.0f} s of waiting per 1,000 requests"
     interval = saving.interval
+    total = "" if interval is None else f"total speed {change(interval.low)} to {change(interval.high)}"
     if interval is None or interval.low <= 1 <= interval.high:
-        span = "" if interval is None else f": total speed {change(interval.low)} to {change(interval.high)}"
-        words = f"{saving.load}: speculation for everything shows no saving {of}{span}"
+        words = f"{saving.load}: speculation for everything shows no saving {of}; {total}"
+    elif saving.saved_if_all >= 0:
+        words = f"{saving.load}: speculation for everything saves {saving.saved_if_all:,.0f} s {of} ({total})"
     else:
-        verb = "saves" if saving.saved_if_all >= 0 else "costs"
-        span = f"total speed {change(interval.low)} to {change(interval.high)}"
-        words = f"{saving.load}: speculation for everything {verb} {abs(saving.saved_if_all):,.0f} s {of} ({span})"
+        words = (
+            f"{saving.load}: speculation for everything adds {-saving.saved_if_all:,.0f} s to every {of[3:]} ({total})"
+        )
     if saving.routed_kinds:
         words += f"; only for what pays ({', '.join(saving.routed_kinds)}) it saves {saving.saved_if_routed:,.0f} s"
     return words + "."

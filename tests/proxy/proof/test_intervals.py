@@ -14,6 +14,7 @@ from proxy.proof.intervals import (
     quantile,
     quantile_ratio,
     sign_flip_p,
+    student_p,
     student_quantile,
     tamed,
     theil_sen,
@@ -70,12 +71,29 @@ def test_pairs_of_one_block_share_their_luck() -> None:
     assert sign_flip_p(crowded) == sign_flip_p(single)
 
 
+def spread_out(blocks: int) -> list[Pair]:
+    """All faster, by very different amounts, so that Student's p-value is no help."""
+    return [Pair(math.exp(2.0**block / 2.0 ** (blocks - 1)), 1.0, block) for block in range(blocks)]
+
+
 def test_eight_equal_signs_are_as_rare_as_a_coin_says() -> None:
-    assert sign_flip_p([Pair(2, 1, block) for block in range(8)]) == 2 / 2**8
+    assert sign_flip_p(spread_out(8)) == 2 / 2**8
 
 
 def test_many_blocks_are_sampled_and_never_claim_certainty() -> None:
-    assert sign_flip_p([Pair(2, 1, block) for block in range(60)], flips=999) == 1 / 1000
+    assert sign_flip_p(spread_out(60), flips=999) == 1 / 1000
+
+
+def test_beyond_the_floor_of_the_signs_the_spread_decides() -> None:
+    close = [Pair(2.0 + 0.01 * block, 1.0, block) for block in range(8)]
+    assert 0 < sign_flip_p(close) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("values", "p"), [([1.0, 2.0, 3.0, 4.0, 5.0], 0.01324), ([1.0, -1.0, 2.0, 0.5, 1.5, 1.0], 0.1051)]
+)
+def test_students_p_is_that_of_the_tables(values: list[float], p: float) -> None:
+    assert student_p(values) == pytest.approx(p, rel=0.05)
 
 
 def test_holm_multiplies_the_smallest_most_and_keeps_the_order() -> None:
