@@ -32,7 +32,11 @@ def snapshot(fleet: Fleet, now: float) -> dict[str, Any]:
         "alarms": [alarm._asdict() for alarm in alarms(fleet, now)],
         "predictor": report._asdict() | {"keys": len(fleet.lengths.histograms)},
         "applications": [_application(name, fleet) for name, _ in fleet.applications.top(TOP)],
-        "memory": {"prefixes": len(fleet.prefixes.seen), "prompts": len(fleet.prompts), "outbox": len(fleet.outbox)},
+        "memory": {
+            "prefixes": len(fleet.prefixes.seen),
+            "prompts": len(fleet.prompts) + len(fleet.earlier_prompts),
+            "outbox": len(fleet.outbox),
+        },
         "peers": sorted({name for backend in fleet.backends.values() for name in backend.peers} | set(fleet.heard)),
         "retries_left": fleet.retries,
     }

@@ -7,13 +7,13 @@ parallel choices says nothing about step times; a repeated prompt says nothing a
 from typing import TYPE_CHECKING
 
 from policies.lesson import Lesson, seconds_per_token
+from policies.state import Fleet, take_stock
 
 if TYPE_CHECKING:
     from policies.backend import Backend
-    from policies.fleet import Fleet
 
 
-def teach(fleet: "Fleet", lesson: Lesson, at: float) -> None:
+def teach(fleet: Fleet, lesson: Lesson, at: float) -> None:
     """Fold one lesson in, whichever replica it comes from."""
     fleet.lengths.learn(lesson)
     fleet.inputs.learn(lesson)
@@ -23,9 +23,11 @@ def teach(fleet: "Fleet", lesson: Lesson, at: float) -> None:
     fleet.applications.learn(lesson)
     if backend is not None and backend.lane == lesson.lane:
         _teach_backend(fleet, backend, lesson, at)
+        if fleet.cold:
+            take_stock(fleet)
 
 
-def _teach_backend(fleet: "Fleet", backend: "Backend", lesson: Lesson, at: float) -> None:
+def _teach_backend(fleet: Fleet, backend: "Backend", lesson: Lesson, at: float) -> None:
     _teach_cache(backend, lesson)
     yields = backend.yields
     yields.learn(lesson)
@@ -46,7 +48,7 @@ def _teach_cache(backend: "Backend", lesson: Lesson) -> None:
     backend.cache_trust = max(0.05, backend.cache_trust)
 
 
-def _teach_gain(fleet: "Fleet", backend: "Backend", lesson: Lesson, at: float) -> None:
+def _teach_gain(fleet: Fleet, backend: "Backend", lesson: Lesson, at: float) -> None:
     """Bring the token time to the common load before comparing lanes: a crowded lane is not a slow one."""
     pace = seconds_per_token(lesson)
     if (
