@@ -187,14 +187,16 @@ class Gateway:
     def refuse_early(self, inbound: Inbound, length: int | None) -> GatewayError | None:
         """See ``Door``. The passport stays with the inbound for the relay."""
         inbound.passport, knows_key = self.clerk.passport(inbound)
+        return self.clerk.refusal(knows_key, length)
+
+    def refused(self, inbound: Inbound, error: GatewayError) -> None:
+        """See ``Door``."""
         self.began(inbound.surface.name)
-        error = self.clerk.refusal(knows_key, length)
-        if error is not None:
-            self.ended(turned_away(inbound, error))
-        return error
+        self.ended(turned_away(inbound, error))
 
     def enter(self, inbound: Inbound, surface: Surface) -> None:
         """See ``Door``."""
+        self.began(surface.name)  # not before: a client may leave while it sends
         passport = inbound.passport or Passport("", "unnamed")
         Relay(self, inbound, surface, passport, self._unique(passport.id)).begin()
 

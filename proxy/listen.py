@@ -19,9 +19,23 @@ log = logging.getLogger("draftlane")
 class GracefulServer(uvicorn.Server):
     """uvicorn cancels ASGI tasks at the end of the grace period; what runs on the fast way is cut here."""
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None], client_seconds: float = 60.0) -> None:
+        """``client_seconds``: patience with clients that are slow to send their request."""
         super().__init__(config)
         self._on_exit = on_exit
+        self._client_seconds = client_seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second, says uvicorn."""
+        if counter % 10 == 0:
+            self.lose_patience(asyncio.get_running_loop().time() - self._client_seconds)
+        return await super().on_tick(counter)
+
+    def lose_patience(self, oldest: float) -> None:
+        """Turn away clients that have kept us waiting since before ``oldest`` (the loop's time)."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GatewayProtocol):
+                connection.lose_patience(oldest)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -52,7 +66,7 @@ def public_server(config: Config, door: Door, app: App, on_exit: Callable[[], No
         timeout_graceful_shutdown=round(server.grace_seconds),
         **_common(),
     )
-    return GracefulServer(settings, on_exit)
+    return GracefulServer(settings, on_exit, config.timeouts.client_seconds)
 
 
 def admin_server(config: Config, app: App) -> GracefulServer | None:
@@ -71,6 +85,7 @@ def _common() -> dict[str, Any]:
         "log_config": None,
         "access_log": False,
         "server_header": False,
+        "proxy_headers": False,
         "ws": "none",
         "backlog": 2048,
     }

@@ -117,6 +117,10 @@ class Relay:
         except GatewayError as error:
             self._reject(error)
             return
+        except Exception:  # noqa: BLE001  # whatever it is, it is ours, and nothing may be left counted
+            log.exception("request could not be read")
+            self._reject(GatewayError("internal", "The gateway failed to handle this request."))
+            return
         inbound.served = self
         gateway.live.add(self)
         self._dispatch(decision)
@@ -248,14 +252,17 @@ class Relay:
             return
         gateway, backend = self.gateway, self.backend
         assert backend is not None
-        error = errors.from_fault(fault)
+        self._tell(errors.from_fault(fault))
+        self._settle(Failed(gateway.now(), self.id, backend.name, fault))
+
+    def _tell(self, error: GatewayError) -> None:
+        """The client learns that its answer will not be complete, in whatever phase it is."""
         if not self.inbound.started:
             self._answer(error)
-        else:
-            if self._expects_sse and not self.inbound_coded():
-                self.inbound.write(self.surface.failure_event(error.message, error.code or "backend_failed"))
-            self.inbound.abort()
-        self._settle(Failed(gateway.now(), self.id, backend.name, fault))
+            return
+        if self._expects_sse and not self.inbound_coded():
+            self.inbound.write(self.surface.failure_event(error.message, error.code or "backend_failed"))
+        self.inbound.abort()
 
     def inbound_coded(self) -> bool:
         """The answer is compressed: no event of ours can be added to it."""
@@ -310,6 +317,15 @@ class Relay:
         events = 0 if self.meter is None else self.meter.events
         facts = Facts() if self.meter is None else self.meter.facts()
         self._settle(Cancelled(self.gateway.now(), self.id, events, facts.completion_tokens))
+
+    def stopped(self) -> None:
+        """The grace period is over: end visibly, and not by the backend's fault."""
+        inbound = self.inbound
+        if self.done:
+            return
+        inbound.served = None
+        self.client_left()
+        self._tell(GatewayError("shutting_down", "The gateway is shutting down.", retry_after_seconds=1))
 
     def client_slow(self) -> None:
         """Let the backend wait."""

@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
         "_chunked",
         "_complete",
         "_headers",
+        "_keep",
         "_length",
         "_parser",
         "_pieces",
@@ -81,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._reason = b""
         self._status = 0
-        self._answered = self._complete = self._chunked = self._spoiled = False
+        self._answered = self._complete = self._chunked = self._spoiled = self._keep = False
         self._length: int | None = None
 
     # -- asyncio.Protocol
@@ -164,6 +165,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status >= 200:
             self._complete = True
+            self._keep = self._parser.should_keep_alive()  # llhttp forgets it as soon as this returns
 
     # -- the exchange
     def start(self, exchange: "Exchange") -> None:
@@ -185,9 +187,9 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, exchange: "Exchange") -> None:
         trailers = self._trailers
-        reusable = self._parser.should_keep_alive() and not exchange.bodiless and not self._spoiled
+        reusable = self._keep and not exchange.bodiless and not self._spoiled
         self.exchange = exchange.connection = None
-        if reusable and self.transport is not None and not self.transport.is_closing():
+        if reusable and self._drained():
             if exchange.paused:
                 self.transport.resume_reading()
             self._reset()
@@ -196,6 +198,11 @@ class Connection(asyncio.Protocol):
         else:
             self.discard()
         exchange.receiver.end(trailers)
+
+    def _drained(self) -> bool:
+        """Open, and the whole request went out: what answers early (413) seldom reads the rest."""
+        transport = self.transport
+        return transport is not None and not transport.is_closing() and not transport.get_write_buffer_size()
 
     def _fail(self, fault: str) -> None:
         exchange, self.exchange = self.exchange, None

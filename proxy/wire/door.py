@@ -19,6 +19,9 @@ class Door(Protocol):
     def refuse_early(self, inbound: Inbound, length: int | None) -> GatewayError | None:
         """A reason to turn the request down before its body is read (key, size)."""
 
+    def refused(self, inbound: Inbound, error: GatewayError) -> None:
+        """The request is turned down and will not ``enter``."""
+
     def enter(self, inbound: Inbound, surface: Surface) -> None:
         """The request is complete: work on it."""
 

@@ -40,7 +40,6 @@ class FastInbound:
         "_head",
         "_parts",
         "_protocol",
-        "_received",
         "_size",
         "answered",
         "current",
@@ -53,6 +52,7 @@ class FastInbound:
         "path",
         "peer",
         "query",
+        "received",
         "response_complete",
         "scheme",
         "served",
@@ -73,7 +73,7 @@ class FastInbound:
         self.scheme: str = protocol.scheme or "http"
         self.passport: Passport | None = None
         self.served: Served | None = None
-        self.started = self.answered = self.current = self._received = self._chunked = False
+        self.started = self.answered = self.current = self.received = self._chunked = False
         self.response_complete = self.disconnected = False
         self._parts: list[bytes] = []
         self._size = 0
@@ -93,7 +93,7 @@ class FastInbound:
 
     def complete(self) -> None:
         """The request is all here."""
-        self._received = True
+        self.received = True
         if self.answered:
             self._leave()
         elif self.current:
@@ -102,14 +102,15 @@ class FastInbound:
     def begin(self) -> None:
         """The requests before this one on its connection are answered."""
         self.current = True
-        if self._received and not self.answered:
+        if self.received and not self.answered:
             self._protocol.door.enter(self, self.surface)
 
     def refuse(self, error: GatewayError) -> None:
         """Answer with an error before, or instead of, working on it."""
         self._parts = []
-        if not self._received:
+        if not self.received:
             self.keep_alive = False
+        self._protocol.door.refused(self, error)
         answer_error(self, error, self.surface.dialect, self._protocol.door.error_lines(self))
 
     @property
@@ -168,7 +169,7 @@ class FastInbound:
             self._protocol.transport.write(b"".join(tail))
         self.answered = True
         self.served = None
-        if self._received:
+        if self.received:
             self._leave()
 
     def abort(self) -> None:

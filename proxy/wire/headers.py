@@ -67,6 +67,14 @@ def first(headers: Headers, wanted: bytes) -> bytes | None:
     return None
 
 
+def origin_form(target: bytes) -> bytes:
+    """Path and query of a request target. RFC 9112 §3.2.2: servers must take the absolute form, too."""
+    if target[:1] == b"/" or not target[:8].lower().startswith((b"http://", b"https://")):
+        return target
+    _, slash, rest = target.partition(b"//")[2].partition(b"/")
+    return slash + rest if slash else b"/"
+
+
 class Upstream(NamedTuple):
     """What is constant in every head sent to one backend."""
 

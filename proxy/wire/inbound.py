@@ -29,6 +29,9 @@ class Served(Protocol):
     def client_left(self) -> None:
         """The client's connection is gone; work for it must stop now."""
 
+    def stopped(self) -> None:
+        """The gateway must end now; what is under way ends visibly."""
+
     def client_slow(self) -> None:
         """What was written waits in a full buffer; stop reading from the backend."""
 

@@ -12,6 +12,7 @@ from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
 from proxy.wire.client import Headers
 from proxy.wire.door import Door, too_large
+from proxy.wire.headers import origin_form
 from proxy.wire.inbound import Passport, Served, answer_error
 
 Scope = MutableMapping[str, Any]
@@ -34,7 +35,7 @@ class AsgiInbound:
     def __init__(self, scope: Scope, surface: Surface) -> None:
         self.surface = surface
         self.method: bytes = scope["method"].encode()
-        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.path: bytes = scope["raw_path"]
         self.query: bytes = scope.get("query_string", b"")
         self.headers: Headers = list(scope["headers"])
         self.http_10: bool = scope.get("http_version") == "1.0"
@@ -127,8 +128,8 @@ class Portable:
         """Serve one request."""
         surface = None
         if scope["type"] == "http":
-            path = scope.get("raw_path") or scope["path"].encode()
-            surface = self.door.surface_at(scope["method"].encode(), path)
+            scope["raw_path"] = origin_form(scope.get("raw_path") or scope["path"].encode())
+            surface = self.door.surface_at(scope["method"].encode(), scope["raw_path"])
         if surface is None:
             await self.control(scope, receive, send)
             return
@@ -158,7 +159,10 @@ class Portable:
         return True
 
     def _refuse(self, inbound: AsgiInbound, error: GatewayError) -> None:
-        answer_error(inbound, error, inbound.surface.dialect, self.door.error_lines(inbound))
+        """The rest of the body stays unread, so the connection cannot go on."""
+        self.door.refused(inbound, error)
+        lines = [*self.door.error_lines(inbound), b"connection: close\r\n"]
+        answer_error(inbound, error, inbound.surface.dialect, lines)
 
     async def _answer(self, inbound: AsgiInbound, receive: Receive, send: Send) -> None:
         watcher = asyncio.create_task(_watch(inbound, receive))

@@ -19,10 +19,13 @@ from proxy import errors
 from proxy.errors import GatewayError
 from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
-from proxy.wire.headers import status_line
+from proxy.wire.headers import origin_form, status_line
 
 PIPELINED_BYTES = 1024 * 1024
 """Body bytes of requests waiting behind another one on the same connection before reading pauses."""
+PIPELINED = 64
+"""Requests waiting behind another one on the same connection before reading pauses."""
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 log = logging.getLogger("draftlane.wire")
 
 
@@ -45,6 +48,14 @@ class GatewayProtocol(HttpToolsProtocol):
         self._broken = False
         self._refusal: GatewayError | None = None
         self._head_bytes = 0
+        self._head_bytes_read: int | None = None
+        """Of an incomplete head, beyond the read it began in."""
+        self._head_since = 0.0
+        self._in_head = False
+        self._last_word: GatewayError | None = None
+        """For input that is broken behind requests that are not."""
+        self._waiting_since: float | None = self.loop.time()
+        """When the client began to keep us waiting: for a head since its first byte, for a body since the last one."""
         self._open: list[FastInbound] = []
 
     # -- asyncio.Protocol
@@ -54,6 +65,14 @@ class GatewayProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = None
         if self._broken:
             return
+        self._waiting_since = None
+        self._feed(data)
+        if self._in_head:
+            self._wait_for_head(len(data))
+        elif type(self.cycle) is FastInbound and not self.cycle.received:
+            self._waiting_since = self.loop.time()
+
+    def _feed(self, data: bytes) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -62,6 +81,29 @@ class GatewayProtocol(HttpToolsProtocol):
             self._turn_away(GatewayError("not_implemented", "The request's method is not one this gateway knows."))
         except httptools.HttpParserError as error:
             self._turn_away(self._refusal or self._why(error))
+
+    def _wait_for_head(self, size: int) -> None:
+        """Half a head: httptools gathers a header without bounds, and a client may take for ever to send one."""
+        if self._head_bytes_read is None:
+            self._head_bytes_read, self._head_since = 0, self.loop.time()
+        else:
+            self._head_bytes_read += size
+        self._waiting_since = self._head_since
+        if self._head_bytes_read > self.door.max_header_bytes:
+            self._turn_away(self._too_large())
+
+    def _too_large(self) -> GatewayError:
+        limit = self.door.max_header_bytes
+        return GatewayError("headers_too_large", f"The request's headers exceed {limit} bytes.")
+
+    def lose_patience(self, oldest: float) -> None:
+        """Turn the client away if it has kept us waiting since before ``oldest`` (the loop's time)."""
+        if self._waiting_since is None or self._waiting_since > oldest or self.transport.is_closing():
+            return
+        if self._in_head or type(self.cycle) is FastInbound:
+            self._turn_away(GatewayError("timeout", "The request did not arrive in time."))
+        else:  # nothing was ever said
+            self.transport.close()
 
     def _why(self, error: Exception) -> GatewayError:
         if isinstance(error, httptools.HttpParserCallbackError):
@@ -100,10 +142,10 @@ class GatewayProtocol(HttpToolsProtocol):
     def cut(self) -> None:
         """The grace period is over: end what still runs, visibly."""
         for inbound in list(self._open):
-            served = inbound.served
-            inbound.abort()
-            if served is not None:
-                served.client_left()
+            if inbound.served is not None:
+                inbound.served.stopped()
+            else:
+                inbound.abort()
         if self.transport is not None:
             self.transport.close()
 
@@ -113,25 +155,32 @@ class GatewayProtocol(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._head_bytes = 0
+        self._head_bytes_read = None
+        self._in_head = True
 
     def on_url(self, url: bytes) -> None:
         self.url += url
         if len(self.url) > self.door.max_header_bytes:
-            self._give_up("uri_too_long", "The request's URL is too long.")
+            self._give_up(GatewayError("uri_too_long", "The request's URL is too long."))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self.door.max_header_bytes:
-            self._give_up("headers_too_large", f"The request's headers exceed {self.door.max_header_bytes} bytes.")
+            self._give_up(self._too_large())
+        if not self._in_head:
+            return  # trailers must not become headers: nobody checked them (RFC 9110 §6.5.1)
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         if self.parser.should_upgrade():
             return  # HttpParserUpgrade follows
         length = self._checked_framing()
+        if self.url[:1] != b"/":
+            self.url = origin_form(self.url)
         path, _, query = self.url.partition(b"?")
         method = self.parser.get_method()
         surface = self.door.surface_at(method, path) if path[:1] == b"/" else None
@@ -148,6 +197,8 @@ class GatewayProtocol(HttpToolsProtocol):
             inbound.current = True
         else:
             self.pipeline.appendleft((cast(RequestResponseCycle, inbound), self.app))
+            if self._crowded():
+                self.flow.pause_reading()
             return
         refusal = self.door.refuse_early(inbound, length)
         if refusal is not None:
@@ -155,7 +206,7 @@ class GatewayProtocol(HttpToolsProtocol):
             if self.expect_100_continue:
                 self.transport.close()
         elif self.expect_100_continue:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.transport.write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
@@ -163,7 +214,7 @@ class GatewayProtocol(HttpToolsProtocol):
             super().on_body(body)
             return
         cycle.take(body)
-        if not cycle.current and sum(i.waiting_bytes for i in self._open) > PIPELINED_BYTES:
+        if not cycle.current and self._crowded():
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -183,6 +234,8 @@ class GatewayProtocol(HttpToolsProtocol):
         if refusal is not None:
             cycle.refuse(refusal)
         else:
+            if self.expect_100_continue and cycle is self.cycle:
+                self.transport.write(CONTINUE)
             cycle.begin()
 
     def send_400_response(self, msg: str) -> None:
@@ -204,22 +257,23 @@ class GatewayProtocol(HttpToolsProtocol):
             elif name == b"host":
                 hosts += 1
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                self._give_up("not_implemented", "Transfer-Encoding other than chunked is not supported.")
+                self._give_up(GatewayError("not_implemented", "Transfer-Encoding other than chunked is not supported."))
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            self._give_up("version", "This gateway speaks HTTP/1.1.")
+            self._give_up(GatewayError("version", "This gateway speaks HTTP/1.1."))
         if hosts > 1 or (hosts == 0 and version == "1.1"):
-            self._give_up("bad_request", "The request needs exactly one Host header.")
+            self._give_up(GatewayError("bad_request", "The request needs exactly one Host header."))
         return length
 
-    def _give_up(self, kind: str, message: str) -> None:
+    def _give_up(self, error: GatewayError) -> None:
         """Stop the parser in the middle of a head; data_received answers."""
-        self._refusal = GatewayError(kind, message)
-        raise ValueError(message)
+        self._refusal = error
+        raise error
 
     def _turn_away(self, error: GatewayError) -> None:
         """Input that cannot be understood: answer once, read no more."""
         self._broken = self.door_closed = True
+        self._waiting_since = None
         cycle = self.cycle
         if isinstance(cycle, FastInbound) and cycle.current and not cycle.started and cycle.served is None:
             cycle.refuse(error)
@@ -227,10 +281,33 @@ class GatewayProtocol(HttpToolsProtocol):
         elif cycle is None or cycle.response_complete:
             self._refuse_unread(error)
         else:
-            cycle.keep_alive = False
+            self._last_word = error
+            if isinstance(cycle, FastInbound) and not cycle.received and not cycle.current:
+                self._drop(cycle)
+
+    def _drop(self, inbound: FastInbound) -> None:
+        """Its body will never be complete: the newest of the pipeline is not to be worked on."""
+        self.pipeline.popleft()
+        self._open.remove(inbound)
+        inbound.response_complete = True
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._crowded():
+            self.flow.pause_reading()
+        elif self._last_word is not None and not self.pipeline and not self._open:
+            self._refuse_unread(self._last_word)
+
+    def _crowded(self) -> bool:
+        """Too much waits behind the request under way."""
+        if not self.pipeline:
+            return False
+        return len(self.pipeline) > PIPELINED or sum(i.waiting_bytes for i in self._open) > PIPELINED_BYTES
 
     def _refuse_unread(self, error: GatewayError) -> None:
         """An answer to input that never became a request."""
+        if self.transport.is_closing():
+            return
         data = errors.body(error)
         head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (status_line(error.status), len(data)) + data)
@@ -239,12 +316,15 @@ class GatewayProtocol(HttpToolsProtocol):
     def _without_upgrade(self, rest: bytes) -> None:
         """RFC 9110 §7.8: an upgrade is an offer, and this server declines it. WebSocket clients are told so;
         for the others (Java's HttpClient offers h2c on every request) the request is served as HTTP/1.1."""
-        headers = self.headers
+        headers, method = self.headers, self.parser.get_method()
+        if method == b"CONNECT":
+            self._turn_away(GatewayError("not_implemented", "This is no forward proxy: CONNECT is not supported."))
+            return
         if any(name == b"upgrade" and b"websocket" in value.lower() for name, value in headers):
             self._turn_away(GatewayError("no_upgrade", "WebSocket is not supported here; use HTTP requests."))
             return
         dropped = (b"upgrade", b"http2-settings", b"connection")
-        lines = [b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)]
+        lines = [b"%b %b HTTP/1.1\r\n" % (method, self.url)]
         lines += [b"%b: %b\r\n" % header for header in headers if header[0] not in dropped]
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"".join([*lines, b"\r\n", rest]))

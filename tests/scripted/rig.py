@@ -2,22 +2,31 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
 
 import uvicorn
 
-from policies.decision import Verdict
 from policies.events import Event, Failed, Joined
 from proxy import config as configuration
-from proxy.app import Application
+from proxy.backends import build
 from proxy.config import Config
 from proxy.control import public_app
 from proxy.gateway import Gateway
+from proxy.keys import Keys
 from proxy.listen import GracefulServer, port_of, public_server
+from proxy.metrics import Metrics
+from proxy.outcome import Outcome
+from proxy.showing import Showing
 from proxy.wire.portable import Portable
+from tests.scripted.backend import Script, ScriptedBackend
+from tests.scripted.client import Answer, Client, connected
 from tests.scripted.clock import Clock, until
+from tests.scripted.scripts import answer
 
+GUARD_SECONDS = float(os.environ.get("GUARD", "60"))
+"""A test that waits for what never comes ends here (uvloop swallows what pytest-timeout raises)."""
 FORMS = ("fast", "portable")
 """The protocol of ``proxy.wire.server``, and the ASGI application under stock uvicorn with h11."""
 
@@ -31,35 +40,43 @@ class TimedGateway(Gateway):
         return self.clock()
 
 
-class TimedApplication(Application):
-    """The application around a ``TimedGateway``; it is not run, so it neither ticks nor watches by itself."""
+class TimedSite:
+    """What ``proxy.app.Application`` puts together, with a test's clock and nothing that runs by itself."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
-        super().__init__(config)
-        gateway = TimedGateway(config, self.gateway.backends, self.gateway.keys)
-        gateway.clock = clock
-        self.gateway = gateway
-        self._connect()
-        self._introduce_configured()
+        self.gateway = TimedGateway(config, build(config), Keys(config.keys.sha256, config.keys.file))
+        self.gateway.clock = clock
+        self.metrics = Metrics("test", config.policy.name)
+        admin_key = config.server.admin_key_sha256
+        self.showing = Showing(self.gateway, self.metrics, None if admin_key is None else bytes.fromhex(admin_key))
+        self.outcomes: list[Outcome] = []
+        self.gateway.began = self.metrics.started
+        self.gateway.ended = self._ended
+        for one in config.backends:
+            self.gateway.introduce(Joined(clock(), one.name, one.lane, one.models, one.engine or "unknown"))
+
+    def _ended(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.metrics.ended(outcome)
+        self.showing.ended(outcome)
 
 
 class Rig:
     """A running gateway as a test sees it."""
 
-    def __init__(self, app: TimedApplication, form: str, clock: Clock, port: int, server: uvicorn.Server) -> None:
-        self.app = app
+    def __init__(self, site: TimedSite, form: str, clock: Clock, port: int, server: uvicorn.Server) -> None:
+        self.site = site
         self.form = form
         self.clock = clock
         self.port = port
         self.server = server
         self.events: list[Event] = []
-        self.verdicts: list[Verdict] = []
-        app.gateway.listeners.append(self.events.append)
+        site.gateway.listeners.append(self.events.append)
 
     @property
     def gateway(self) -> Gateway:
         """The gateway."""
-        return self.app.gateway
+        return self.site.gateway
 
     def later(self, seconds: float) -> None:
         """Let time pass, and the heartbeat notice."""
@@ -78,15 +95,13 @@ class Rig:
     async def at_rest(self) -> None:
         """Wait until no request is under way, and hold every counter to that."""
         await until(lambda: not self.gateway.live and not self.gateway._ids)
-        await until(lambda: not any(self.app.metrics._running.values()))
+        await until(lambda: not any(self.site.metrics._running.values()))
         fleet = self.gateway.fleet
         assert {name: backend.in_flight for name, backend in fleet.backends.items()} == dict.fromkeys(fleet.backends, 0)
         assert len(fleet.live) == 0
 
 
-def config_for(
-    urls: Mapping[str, str], server: Mapping[str, Any] | None = None, **more: Any
-) -> Config:
+def config_for(urls: Mapping[str, str], server: Mapping[str, Any] | None = None, **more: Any) -> Config:
     """Backends by name; those whose name starts with ``spec`` are of the speculative lane and come first."""
     backends = [
         {"name": name, "url": url, "lane": "speculative" if name.startswith("spec") else "plain", "models": ["m"]}
@@ -99,14 +114,13 @@ def config_for(
     return configuration._checked(settings, "test", None)
 
 
-def _server(config: Config, app: TimedApplication, form: str) -> GracefulServer:
-    control = public_app(app, config.server.admin_on_public_port)
-    portable = Portable(app.gateway, control)
+def _server(config: Config, site: TimedSite, form: str) -> GracefulServer:
+    control = public_app(site.showing, config.server.admin_on_public_port)
 
     def draining() -> None:
-        app.draining = True
+        site.showing.draining = True
 
-    server = public_server(config, app.gateway, portable, draining)
+    server = public_server(config, site.gateway, Portable(site.gateway, control), draining)
     if form == "portable":
         server.config.http = "h11"
         server.config.h11_max_incomplete_event_size = config.server.max_header_bytes
@@ -117,25 +131,38 @@ def _server(config: Config, app: TimedApplication, form: str) -> GracefulServer:
 async def running(config: Config, form: str) -> AsyncIterator[Rig]:
     """A gateway for as long as the block lasts; at its end every request must be over."""
     clock = Clock()
-    app = TimedApplication(config, clock)
-    server = _server(config, app, form)
+    site = TimedSite(config, clock)
+    server = _server(config, site, form)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started or task.done())
     try:
-        yield Rig(app, form, clock, port_of(server), server)
+        async with asyncio.timeout(GUARD_SECONDS):
+            yield Rig(site, form, clock, port_of(server), server)
     finally:
         server.should_exit = server.force_exit = True
         await task
-        app.gateway.close()
-        await app._client.aclose()
+        site.gateway.close()
 
 
-def spec_first(urls: Sequence[str]) -> dict[str, str]:
-    """Names for one or two backends, in the order in which they are asked."""
-    return dict(zip(("spec", "plain"), urls, strict=False))
+class Scene(NamedTuple):
+    """A gateway with one backend behind it and one client in front."""
+
+    rig: Rig
+    backend: ScriptedBackend
+    client: Client
+
+    async def ask(self, request: bytes, method: str = "POST") -> Answer:
+        """Send a request over the client's connection, read its answer."""
+        return await self.client.ask(request, method)
 
 
-def joined(rig: Rig, name: str, **more: Any) -> None:
-    """Discovery learnt something of a backend."""
-    backend = rig.gateway.backends[name]
-    rig.gateway.introduce(Joined(rig.clock(), name, backend.lane, ("m",))._replace(**more))
+@contextlib.asynccontextmanager
+async def scene(
+    form: str, *scripts: Script, server: Mapping[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Scene]:
+    """One plain backend that plays these scripts; at the end every counter must be back at zero."""
+    async with ScriptedBackend(*(scripts or (answer(),))).listening() as backend:
+        async with running(config_for({"plain": backend.url}, server, **more), form) as rig:
+            async with connected(rig.port) as client:
+                yield Scene(rig, backend, client)
+            await rig.at_rest()

@@ -7,7 +7,10 @@ from tests.scripted.scripts import ANSWER, STREAM, answer, stream
 
 
 async def test_an_answer_comes_back_byte_for_byte(form: str) -> None:
-    async with ScriptedBackend(answer()).listening() as backend, running(config_for({"plain": backend.url}), form) as rig:
+    async with (
+        ScriptedBackend(answer()).listening() as backend,
+        running(config_for({"plain": backend.url}), form) as rig,
+    ):
         async with connected(rig.port) as client:
             got = await client.ask(post(CHAT))
         assert (got.status, got.body, got.complete) == (200, ANSWER, True)
@@ -16,7 +19,10 @@ async def test_an_answer_comes_back_byte_for_byte(form: str) -> None:
 
 
 async def test_a_stream_comes_back_byte_for_byte(form: str) -> None:
-    async with ScriptedBackend(stream()).listening() as backend, running(config_for({"plain": backend.url}), form) as rig:
+    async with (
+        ScriptedBackend(stream()).listening() as backend,
+        running(config_for({"plain": backend.url}), form) as rig,
+    ):
         async with connected(rig.port) as client:
             got = await client.ask(post(CHAT_STREAM))
         assert (got.status, got.body, got.complete) == (200, STREAM, True)
