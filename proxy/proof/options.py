@@ -19,7 +19,10 @@ INTERRUPTED = 130
 
 
 async def interruptible(work: Coroutine[object, object, Result]) -> Result:
-    """The work as a task that Ctrl-C cancels once, so that it can report what it has; a second one ends it."""
+    """The work as a task that Ctrl-C cancels once, so that it can report what it has; a second one ends it.
+
+    Raises typer.Exit when it has nothing to report.
+    """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
 
@@ -30,6 +33,8 @@ async def interruptible(work: Coroutine[object, object, Result]) -> Result:
     loop.add_signal_handler(signal.SIGINT, stop)
     try:
         return await task
+    except asyncio.CancelledError:  # before anything was measured
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
