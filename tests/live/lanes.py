@@ -36,10 +36,15 @@ def digest(key: str) -> str:
     return sha256(key.encode()).hexdigest()
 
 
-def two(speculative: str, plain: str, **more: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The ``backends`` of two lanes; ``more`` settings per lane."""
-    urls = {"speculative": speculative, "plain": plain}
-    return [{"name": lane, "url": url, "lane": lane, **more.get(lane, {})} for lane, url in urls.items()]
+def two(
+    speculative: str,
+    plain: str,
+    of_speculative: Mapping[str, Any] | None = None,
+    of_plain: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """The ``backends`` of two lanes, each with further settings."""
+    lanes = (("speculative", speculative, of_speculative), ("plain", plain, of_plain))
+    return [{"name": lane, "url": url, "lane": lane, **(more or {})} for lane, url, more in lanes]
 
 
 class Live(NamedTuple):
@@ -89,9 +94,10 @@ async def engines(speculative: Character = SPECULATIVE, plain: Character = PLAIN
 
 
 @contextlib.asynccontextmanager
-async def both_lanes(**settings: Any) -> AsyncIterator[Live]:
+async def both_lanes(
+    speculative: Character = SPECULATIVE, plain: Character = PLAIN, **settings: Any
+) -> AsyncIterator[Live]:
     """A gateway before two simulated engines; ``settings`` as in a configuration file."""
-    async with engines() as (speculative, plain):
-        backends = {"backends": two(speculative, plain)}
-        async with gateway(configured(backends | settings)) as live:
-            yield live
+    async with contextlib.AsyncExitStack() as stack:
+        first, second = await stack.enter_async_context(engines(speculative, plain))
+        yield await stack.enter_async_context(gateway(configured({"backends": two(first, second), **settings})))
