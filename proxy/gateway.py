@@ -143,11 +143,12 @@ class Gateway:
         """Where a request goes whose backend failed; None when it may or can go nowhere else."""
         if fault not in ("stalled", "refused") and not may_retry(self.fleet):
             return None
+        if not isinstance(decide(self.fleet, arrived), Decision):
+            return None  # and nothing to note: a request that waits on a stalled backend asks at every tick
+        self.observe(arrived)  # a replay asks where an Arrived stands, so the decision is taken behind it
         verdict = decide(self.fleet, arrived)
-        if not isinstance(verdict, Decision):
-            return None
         self.tell(verdict)
-        return verdict
+        return verdict if isinstance(verdict, Decision) else None
 
     # -- the relay's constant parts
     def target(self, surface: Surface, inbound: Inbound) -> bytes:

@@ -65,8 +65,7 @@ async def test_a_body_that_is_no_request_is_rejected_without_a_lane(live: Live) 
 
 
 async def test_one_turned_away_at_the_door_is_counted_without_the_name_it_gave_itself() -> None:
-    config = {"keys": {"sha256": {"team-a": digest("sk-a")}}}
-    async with both_lanes(**config) as live:
+    async with both_lanes(keys={"sha256": {"team-a": digest("sk-a")}}) as live:
         response = await live.chat(headers={"x-draftlane-app": "made-up", "authorization": "Bearer wrong"})
         (told,) = live.outcomes
         assert (told.id, told.app) == (response.headers["x-request-id"], "unnamed")
