@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 PINS := constraints.txt pyproject.toml
 WORKERS ?= 2
-BENCH ?= decision_cost
+BENCH ?= overhead
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -37,8 +37,8 @@ docs: $(VENV)/.for-work ## Write the pages that are made from the code.
 	$(BIN)/draftlane schema > deploy/draftlane.schema.json
 	$(BIN)/draftlane schema --markdown > docs/configuration.md
 
-bench: $(VENV)/.for-work ## A benchmark of tests/bench (BENCH=name; ARGS for its options).
-	@$(BIN)/python tests/bench/$(BENCH).py $(ARGS)
+bench: $(VENV)/.for-work ## What the gateway costs beside nginx and vllm-router (BENCH=name for another of tests/bench; ARGS for its options).
+	@$(BIN)/python -m tests.bench.$(BENCH) $(ARGS)
 
 real: $(VENV)/.for-work $(VENV)/.engine ## Only the tests that start real engines.
 	@$(BIN)/python -m pytest -m real $(ARGS)
