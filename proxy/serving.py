@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from proxy.app import Application
 from proxy.config import Config
+from proxy.config_error import ConfigError
 from proxy.control import admin_app, dashboard, public_app
 from proxy.listen import GracefulServer, admin_server, port_of, public_server
 from proxy.wire.portable import Portable
 from proxy.workers_link import Siblings
+from proxy.workers_sockets import groups
 
 log = logging.getLogger("draftlane")
 
@@ -38,23 +40,39 @@ class Ports(NamedTuple):
 async def serving(
     config: Config, place: Place | None = None
 ) -> AsyncIterator[tuple[Application, Ports, GracefulServer]]:
-    """A gateway that serves for as long as the block lasts. Raises SystemExit when a port is taken.
+    """A gateway that serves for as long as the block lasts. Raises ConfigError when it cannot listen.
 
     ``place`` is that of one of several workers.
     """
+    sockets = _listening(config) if place is None else [place.public, place.admin]
     app = Application(config, None if place is None else place.siblings)
     async with app.running():
         public, admin = _servers(config, app)
         servers = [server for server in (public, admin) if server is not None]
-        sockets = [None, None] if place is None else [place.public, place.admin]
         tasks = [asyncio.create_task(server.serve(own)) for server, own in zip(servers, sockets, strict=False)]
         try:
             await _started(servers, tasks)
             yield app, Ports(port_of(public), None if admin is None else port_of(admin)), public
         finally:
-            for server in servers:
+            for server, task in zip(servers, tasks, strict=True):  # the admin port last: until then it says "not ready"
                 server.should_exit = True
-            await asyncio.gather(*tasks, return_exceptions=True)
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def _listening(config: Config) -> list[list[socket.socket]]:
+    """Sockets for both ports, bound before anything is started that would have to be stopped again."""
+    server = config.server
+    bound = [_bound("port", server.host, server.port)]
+    if server.admin_port is not None:
+        bound.append(_bound("admin_port", server.admin_host, server.admin_port))
+    return bound
+
+
+def _bound(setting: str, host: str, port: int) -> list[socket.socket]:
+    try:
+        return groups(host, port, 1)[0]
+    except OSError as error:
+        raise ConfigError([f"server.{setting}: cannot listen on {host}:{port}: {error.strerror or error}"]) from error
 
 
 def _servers(config: Config, app: Application) -> tuple[GracefulServer, GracefulServer | None]:

@@ -61,6 +61,8 @@ def _bound(family: int, place: tuple[object, ...]) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
         bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    # Connections inherit it. Event loops set it only where a socket names TCP as its protocol, which this one does not.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     bound.bind(place)
     bound.setblocking(False)
     return bound
