@@ -4,8 +4,9 @@
                                     ▲                                        │
                                     └───────────── failure (twice as long) ──┘
 
-Only faults of the backend count. A client's 4xx never does; 429 and 503 say "busy", which is load, not illness. A stall
-opens it too when the watchdog took requests away: with nothing in flight no byte could ever tell that it is back. While half-open only a few requests at once are let through.
+Only faults of the backend count. A client's 4xx never does, nor a 400 because the lane speculates ("refused"); 429 and
+503 say "busy", which is load, not illness. A stall opens it too when the watchdog took requests away: with nothing in
+flight no byte could ever tell that it is back. While half-open only a few requests at once are let through.
 Settings: ``breaker``. When it is wrong: a request that crashes every backend it touches looks like sick backends; it
 takes ``failures_to_open`` of them in a row.
 """
@@ -13,7 +14,7 @@ takes ``failures_to_open`` of them in a row.
 from policies.settings import BreakerSettings
 
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
-HEALTHY_FAULTS = frozenset({"busy", "stalled"})
+HEALTHY_FAULTS = frozenset({"busy", "refused", "stalled"})
 
 
 class Breaker:

@@ -119,6 +119,7 @@ FAULTS = (
     "status",  # 5xx from the backend
     "busy",  # 429 or 503 from the backend: load, not illness
     "stalled",  # the watchdog moved the request away
+    "refused",  # 400 because its lane speculates; the request moved, and nothing is wrong with the backend
 )
 
 

@@ -163,7 +163,7 @@ def failed(fleet: Fleet, event: Failed) -> None:
     if event.final:
         release(live, event.at)
         del fleet.live[event.id]
-    elif event.fault != "stalled":
+    elif event.fault not in ("stalled", "refused"):
         fleet.retries = max(0.0, fleet.retries - 1.0)
     backend = fleet.backends.get(event.backend)
     if backend is not None:

@@ -13,6 +13,8 @@ from proxy.wire.door import Door
 from proxy.wire.portable import App
 from proxy.wire.server import GatewayProtocol, bound_to
 
+ADMIN_GRACE_SECONDS = 5
+"""Nothing on the admin port takes longer, and a reader who does not read must not keep the process."""
 log = logging.getLogger("draftlane")
 
 
@@ -74,7 +76,9 @@ def admin_server(config: Config, app: App) -> GracefulServer | None:
     server = config.server
     if server.admin_port is None:
         return None
-    settings = uvicorn.Config(app, host=server.admin_host, port=server.admin_port, **_common())
+    settings = uvicorn.Config(
+        app, host=server.admin_host, port=server.admin_port, timeout_graceful_shutdown=ADMIN_GRACE_SECONDS, **_common()
+    )
     return GracefulServer(settings, lambda: None)
 
 

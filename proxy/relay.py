@@ -117,7 +117,7 @@ class Relay:
         except GatewayError as error:
             self._reject(error)
             return
-        except Exception:  # noqa: BLE001  # whatever it is, it is ours, and nothing may be left counted
+        except Exception:  # whatever it is, it is ours, and nothing may be left counted
             log.exception("request could not be read")
             self._reject(GatewayError("internal", "The gateway failed to handle this request."))
             return

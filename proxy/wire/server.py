@@ -336,6 +336,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self.headers = headers
         self.scope["headers"] = headers
         super().on_headers_complete()
+        if not self._crowded():  # uvicorn pauses for every pipelined request, and would not see the client leave
+            self.flow.resume_reading()
         if self.door_closed:
             self.cycle.keep_alive = False
 

@@ -128,7 +128,7 @@ def _server(config: Config, site: TimedSite, form: str) -> GracefulServer:
 
 
 @contextlib.asynccontextmanager
-async def running(config: Config, form: str) -> AsyncIterator[Rig]:
+async def running(config: Config, form: str, guard_seconds: float | None = GUARD_SECONDS) -> AsyncIterator[Rig]:
     """A gateway for as long as the block lasts; at its end every request must be over."""
     clock = Clock()
     site = TimedSite(config, clock)
@@ -136,7 +136,7 @@ async def running(config: Config, form: str) -> AsyncIterator[Rig]:
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started or task.done())
     try:
-        async with asyncio.timeout(GUARD_SECONDS):
+        async with asyncio.timeout(guard_seconds):
             yield Rig(site, form, clock, port_of(server), server)
     finally:
         server.should_exit = server.force_exit = True
@@ -161,8 +161,8 @@ async def scene(
     form: str, *scripts: Script, server: Mapping[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[Scene]:
     """One plain backend that plays these scripts; at the end every counter must be back at zero."""
-    async with ScriptedBackend(*(scripts or (answer(),))).listening() as backend:
-        async with running(config_for({"plain": backend.url}, server, **more), form) as rig:
-            async with connected(rig.port) as client:
-                yield Scene(rig, backend, client)
-            await rig.at_rest()
+    backend = ScriptedBackend(*(scripts or (answer(),)))
+    async with backend.listening(), running(config_for({"plain": backend.url}, server, **more), form) as rig:
+        async with connected(rig.port) as client:
+            yield Scene(rig, backend, client)
+        await rig.at_rest()

@@ -23,7 +23,7 @@ def chunked_post(body: bytes, headers: bytes = b"", **how: bytes) -> bytes:
 
 @pytest.mark.parametrize("how", [{}, {"extension": b';a="b"'}, {"trailers": b"x-sum: 1\r\n"}])
 async def test_chunked_bodies_arrive_whole_with_one_framing(form: str, how: dict[str, bytes]) -> None:
-    async with scene(form) as (rig, backend, client):
+    async with scene(form) as (_, backend, client):
         got = await client.ask(chunked_post(CHAT, **how))
         assert (got.status, backend.requests[0].body) == (200, CHAT)
         assert backend.requests[0].header("transfer-encoding") is None

@@ -151,7 +151,7 @@ async def test_a_broken_body_behind_a_good_request_ends_the_connection() -> None
 
 
 async def test_many_pipelined_requests_do_not_pile_up(form: str) -> None:
-    async with scene(form) as (rig, backend, client):
+    async with scene(form) as (_, backend, client):
         await client.send(post(CHAT) * 300)
         for _ in range(300):
             assert (await client.answer()).body == ANSWER
