@@ -108,6 +108,7 @@ async def serve_forever(config: Config, announce: Callable[[Application, Ports],
         def told() -> None:
             server.force_exit = over.is_set()
             over.set()
+            log.info("shutting down, %s", _still(len(app.gateway.live), config.server.grace_seconds, server.force_exit))
 
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
@@ -115,3 +116,11 @@ async def serve_forever(config: Config, announce: Callable[[Application, Ports],
         announce(app, ports)
         await over.wait()
     return 0
+
+
+def _still(requests: int, grace_seconds: float, at_once: bool) -> str:
+    if not requests:
+        return "no request is running"
+    if at_once:
+        return f"cutting {requests} running requests"
+    return f"{requests} requests may finish within {grace_seconds:g} s; a second signal cuts them"
