@@ -303,6 +303,9 @@ class Pool:
             fault = "connect-timeout"
         except (OSError, ssl.SSLError, UnicodeError):
             fault = "connect"
+        else:
+            if connection.transport is None or connection.transport.is_closing():
+                fault = "closed"  # lost before we came to use it
         exchange.task = None
         if fault is not None:
             exchange.receiver.failed(fault)

@@ -153,7 +153,9 @@ class FastInbound:
             self._head.append(data)
             data = b"".join(self._head)
             self._head = []
-        self._protocol.transport.write(data)
+        transport = self._protocol.transport
+        if not transport.is_closing():  # closed, but nobody told us yet: uvloop would raise
+            transport.write(data)
 
     def finish(self, trailers: Headers) -> None:
         """See ``Inbound``."""
@@ -165,7 +167,7 @@ class FastInbound:
             tail.append(b"0\r\n")
             tail += [b"%b: %b\r\n" % trailer for trailer in trailers]
             tail.append(b"\r\n")
-        if tail and not self.disconnected:
+        if tail and not self.disconnected and not self._protocol.transport.is_closing():
             self._protocol.transport.write(b"".join(tail))
         self.answered = True
         self.served = None
@@ -179,7 +181,7 @@ class FastInbound:
         self.served = None
         protocol = self._protocol
         protocol.leave(self)
-        if protocol.transport is None or self.disconnected:
+        if protocol.transport is None or self.disconnected or protocol.transport.is_closing():
             return
         if self._head:
             protocol.transport.write(b"".join(self._head))

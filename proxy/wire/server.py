@@ -57,6 +57,8 @@ class GatewayProtocol(HttpToolsProtocol):
         self._waiting_since: float | None = self.loop.time()
         """When the client began to keep us waiting: for a head since its first byte, for a body since the last one."""
         self._open: list[FastInbound] = []
+        self._control: RequestResponseCycle | None = None
+        """The last request of the control plane that was started; ``cycle`` may be one that waits behind it."""
 
     # -- asyncio.Protocol
     def data_received(self, data: bytes) -> None:
@@ -119,6 +121,9 @@ class GatewayProtocol(HttpToolsProtocol):
         self._open = []
         if isinstance(self.cycle, FastInbound):
             self.cycle = None
+        if self._control is not None:
+            self._control.disconnected = True
+            self._control.message_event.set()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
@@ -227,6 +232,7 @@ class GatewayProtocol(HttpToolsProtocol):
     # -- what uvicorn calls
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         if not isinstance(cycle, FastInbound):
+            self._control = cycle
             super()._start_asgi_task(cycle, app)
             return
         refusal = self.door.refuse_early(cycle, None)

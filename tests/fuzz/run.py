@@ -156,7 +156,8 @@ async def exchange(port: int, draw: random.Random) -> int:
                     await asyncio.sleep(0)
             if draw.random() < 0.7:
                 await asyncio.sleep(0.004)  # time for an answer: to the gateway, an end of input is a client that left
-            client.writer.write_eof()
+            if not client.writer.transport.is_closing():
+                client.writer.write_eof()
             answers = await _read(client)
         except OSError:
             pass
@@ -204,29 +205,39 @@ async def attack(seed: int, go_on: Callable[[int], bool], form: str = "fast") ->
     logging.getLogger().addHandler(complaints)
     requests = answers = 0
     try:
-        async with ScriptedBackend(answer()).listening() as backend:
-            async with running(config_for({"plain": backend.url}), form, guard_seconds=None) as rig:
-                while go_on(requests):
-                    draw = random.Random(f"{seed}-{requests}")
-                    requests += 1
-                    try:
-                        async with asyncio.timeout(PATIENCE_SECONDS):
-                            answers += await exchange(rig.port, draw)
-                        meter(draw)
-                    except Exception as error:
-                        raise RuntimeError(f"seed {seed}, input {requests - 1}") from error
-                    if complaints.heard:
-                        raise RuntimeError(f"seed {seed}, input {requests - 1}: {complaints.heard}")
-                    if requests % 50 == 0:
-                        backend.requests.clear()
-                        backend.visits[:-20] = []
-                        rig.events.clear()
-                        rig.site.outcomes.clear()
-                        await _still_serves(rig)
-                await _still_serves(rig)
+        async with (
+            ScriptedBackend(answer()).listening() as backend,
+            running(config_for({"plain": backend.url}), form, guard_seconds=None) as rig,
+        ):
+            while go_on(requests):
+                answers += await _one(rig, random.Random(f"{seed}-{requests}"))
+                requests += 1
+                if complaints.heard:
+                    raise AssertionError(complaints.heard)
+                if requests % 50 == 0:
+                    await _still_serves(rig)
+                    _forget(rig, backend)
+            await _still_serves(rig)
+    except Exception as error:
+        raise RuntimeError(f"seed {seed}, input {requests}") from error
     finally:
         logging.getLogger().removeHandler(complaints)
     return Tally(requests, answers, requests)
+
+
+async def _one(rig: Rig, draw: random.Random) -> int:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        answers = await exchange(rig.port, draw)
+    meter(draw)
+    return answers
+
+
+def _forget(rig: Rig, backend: ScriptedBackend) -> None:
+    """What the rig would gather over hours."""
+    backend.requests.clear()
+    backend.visits[:-20] = []
+    rig.events.clear()
+    rig.site.outcomes.clear()
 
 
 async def _still_serves(rig: Rig) -> None:

@@ -40,12 +40,15 @@ async def test_tls_on_both_sides(form: str, known: Certificate) -> None:
 
 
 async def test_a_unix_socket(form: str, tmp_path: Path) -> None:
-    async with ScriptedBackend(answer()).listening(path=tmp_path / "engine.sock") as backend:
-        async with running(config_for({"plain": backend.url}), form) as rig:
-            async with connected(rig.port) as client:
-                assert (await client.ask(post(CHAT))).body == ANSWER
-            assert backend.requests[0].header("host") == "localhost"
-            await rig.at_rest()
+    backend = ScriptedBackend(answer())
+    async with (
+        backend.listening(path=tmp_path / "engine.sock"),
+        running(config_for({"plain": backend.url}), form) as rig,
+    ):
+        async with connected(rig.port) as client:
+            assert (await client.ask(post(CHAT))).body == ANSWER
+        assert backend.requests[0].header("host") == "localhost"
+        await rig.at_rest()
 
 
 @pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/engine", "/engine/v1"])

@@ -54,7 +54,7 @@ async def test_a_client_that_reads_nothing_holds_the_backend_up(form: str) -> No
 
 
 async def test_memory_does_not_grow_with_a_streams_length(form: str) -> None:
-    async with scene(form, Flood()) as (rig, _, client):
+    async with scene(form, Flood()) as (_, _, client):
         await client.send(post(CHAT_STREAM))
         got = await client.head()
         before = _kilobytes()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ def cut(draw: st.DrawFn, whole: bytes) -> list[bytes]:
     """The same bytes in pieces."""
     at = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=12)))
     borders = [0, *at, len(whole)]
-    return [whole[a:b] for a, b in zip(borders, borders[1:], strict=False) if a < b]
+    return [whole[a:b] for a, b in pairwise(borders) if a < b]
 
 
 @st.composite
@@ -69,16 +70,16 @@ Check = Callable[[Rig, ScriptedBackend], Awaitable[None]]
 
 async def hold(form: str, script: Script, engine: str | None, prove: Callable[[Callable[[Check], None]], None]) -> None:
     """One gateway for all examples; hypothesis runs in a thread, each example on the loop."""
-    loop = asyncio.get_running_loop()
-    async with ScriptedBackend(script).listening() as backend:
-        async with running(config_for({"plain": backend.url}, plain={"engine": engine} if engine else {}), form) as rig:
+    loop, backend = asyncio.get_running_loop(), ScriptedBackend(script)
+    settings_of = {"engine": engine} if engine else {}
+    async with backend.listening(), running(config_for({"plain": backend.url}, plain=settings_of), form) as rig:
 
-            def example(check: Check) -> None:
-                asyncio.run_coroutine_threadsafe(_awaited(check(rig, backend)), loop).result()
+        def example(check: Check) -> None:
+            asyncio.run_coroutine_threadsafe(_awaited(check(rig, backend)), loop).result()
 
-            await asyncio.to_thread(prove, example)
-            await rig.at_rest()
-            assert rig.faults == []
+        await asyncio.to_thread(prove, example)
+        await rig.at_rest()
+        assert rig.faults == []
 
 
 async def _awaited(work: Awaitable[None]) -> None:
