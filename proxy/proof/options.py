@@ -53,11 +53,11 @@ def chosen_prompts(path: Path | None, kinds: str, limit: int | None, seed: int) 
 
 
 def loads_of(concurrency: str, rate: str) -> tuple[Load, ...]:
-    """``1,4,16`` as loads. Raises typer.BadParameter."""
+    """``1,4,16`` as loads, each once. Raises typer.BadParameter."""
     try:
         if rate:
-            return tuple(Load(rate=float(part)) for part in rate.split(","))
-        return tuple(Load(concurrency=int(part)) for part in concurrency.split(","))
+            return tuple(dict.fromkeys(Load(rate=float(part)) for part in rate.split(",")))
+        return tuple(dict.fromkeys(Load(concurrency=int(part)) for part in concurrency.split(",")))
     except ValueError as error:
         raise typer.BadParameter(
             f"not a list of positive numbers ({error})", param_hint="--concurrency / --rate"
