@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated
@@ -11,6 +12,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from policies.decision import PLAIN, SPECULATIVE
 from proxy.app import Application
 from proxy.config import Config, from_urls
 from proxy.demo.lanes import Lanes, lanes
@@ -48,7 +50,13 @@ async def _demo(console: Console, once: bool, port: int) -> bool:
             _show(console, app, engines, outcomes, answers)
             if not once:
                 await _stay(console, ports, engines, admin_key)
-    return all(answer.error is None for answer in answers) and len({answer.lane for answer in answers}) == 2
+    return succeeded(answers)
+
+
+def succeeded(answers: Sequence[Answered]) -> bool:
+    """All requests went well, and both lanes were used."""
+    lanes_used = {answer.lane for answer in answers}
+    return lanes_used == {SPECULATIVE, PLAIN} and all(answer.error is None for answer in answers)
 
 
 def _config(engines: Lanes, port: int, admin_key: str) -> Config:

@@ -15,7 +15,7 @@ Key = tuple[str, str, str]
 
 WHERE = ("n", "tokens\npred./real", "ratio", "break-\neven", "speculation\nhere")
 HOW = ("TTFT\nms", "token\nms", "acceptance\n(drafted)", "tokens\nper step")
-WIDE = 112
+WIDE = 118
 """Columns of a terminal that take everything in one table; narrower ones get two."""
 UNKNOWN = "–"
 
@@ -34,10 +34,11 @@ def tables(outcomes: Sequence[Outcome], verdicts: Sequence[Entry], simulated: bo
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[Key, list[str]]]) -> Table:
-    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     shown.add_column("application, class\n  lane", no_wrap=True, vertical="bottom")
     for name in columns:
-        shown.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+        # Several verdicts may need several lines; a figure that is cut short is a wrong one.
+        shown.add_column(name, justify="right", no_wrap=name != WHERE[-1], vertical="bottom")
     before = ("", "")
     for (app, workload, lane), figures in rows:
         if (app, workload) != before:
@@ -70,7 +71,8 @@ def _median(values: Iterable[float | None], digits: int, scale: float = 1.0) -> 
     known = [value * scale for value in values if value is not None]
     if not known:
         return UNKNOWN
-    middle = statistics.median(known)
+    # "Never" is a number so large that the mean of the middle two would be nonsense.
+    middle = statistics.median(known) if max(known) < NEVER else statistics.median_low(known)
     return "never" if middle >= NEVER else f"{middle:.{digits}f}"
 
 
@@ -100,5 +102,6 @@ def caption(outcomes: Sequence[Outcome]) -> str:
     waiting = sum(one.break_even is None for one in outcomes)
     text = "Medians per row. Acceptance: accepted ÷ drafted tokens; 0/0 is unknown, not 0 %."
     if waiting:
-        text += f" {waiting} early requests went where fewest were in flight: no break-even ratio was known yet."
+        early = "1 early request went" if waiting == 1 else f"{waiting} early requests went"
+        text += f" {early} where fewest were in flight: no break-even ratio was known yet."
     return text
