@@ -148,7 +148,7 @@ def admin_router(answers: Answers) -> APIRouter:
         if not hmac.compare_digest(sha256(given.encode("latin-1")).digest(), wanted):
             raise GatewayError("unauthorized", "The admin key is required: Authorization: Bearer KEY.")
 
-    router = APIRouter(prefix="/admin", dependencies=[Depends(key)])
+    router = APIRouter(prefix="/admin", dependencies=[Depends(key)], responses=_errors(401, 403))
 
     def part(name: str) -> Callable[[], Any]:
         async def show() -> Any:
@@ -165,12 +165,27 @@ def admin_router(answers: Answers) -> APIRouter:
     ):
         _read(router, f"/{name}", summary=what, operation_id=f"admin_{name}", response_model=None)(part(name))
 
-    @router.post("/explain", operation_id="admin_explain", response_model=None, openapi_extra=_ANY_BODY)
+    @router.post(
+        "/explain",
+        operation_id="admin_explain",
+        response_model=None,
+        openapi_extra=_ANY_BODY,
+        responses=_errors(400, 404),
+    )
     async def explain(request: Request, path: str = "/v1/chat/completions") -> Snapshot:
         """Where a request would go now, and why, without sending it; ``x-draftlane-*`` headers count as on one."""
         return answers.judge(path, await request.body(), request.headers.raw)
 
     return router
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For the OpenAPI document: these statuses come with an OpenAI error object."""
+    fields = {"message": {"type": "string"}, "type": {"type": "string"}}
+    error = {"type": "object", "required": ["message", "type", "param", "code"], "properties": fields}
+    schema = {"type": "object", "required": ["error"], "properties": {"error": error}}
+    told = {"description": "An OpenAI error object.", "content": {"application/json": {"schema": schema}}}
+    return dict.fromkeys(statuses, told)
 
 
 _ANY_BODY = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}}

@@ -4,13 +4,13 @@ import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from policies.breaker import CLOSED
 from proxy.errors import FAULT_KINDS, KINDS
 from tests.faults.matrix import CELLS, CONNECT, END, FIRST, FIRST_BYTE_SECONDS, IDLE_SECONDS, MIDDLE, SEND, Cell, said
+from tests.faults.page import PAGE, page, unmet
 from tests.scripted.backend import ScriptedBackend, free_port
 from tests.scripted.certificates import Certificate, certificate
 from tests.scripted.client import CHAT, CHAT_STREAM, Answer, Client, connected, post
@@ -146,5 +146,10 @@ async def test_alone(cell: Cell, streaming: bool, form: str, known: Certificate)
 TIMEOUTS = {"connect_seconds": 0.3, "first_byte_seconds": FIRST_BYTE_SECONDS, "idle_seconds": IDLE_SECONDS}
 
 
-def test_every_phase_meets_every_failure_or_says_why_not() -> None:
-    assert Path(__file__).with_name("matrix.py").is_file()
+def test_every_phase_meets_every_failure_or_the_page_says_why_not() -> None:
+    assert unmet() == []
+
+
+def test_the_page_is_that_of_this_matrix() -> None:
+    """Otherwise: ``python -m tests.faults.page``."""
+    assert PAGE.read_text(encoding="utf-8") == page()
