@@ -11,6 +11,7 @@ from policies.events import Event, Failed, Joined, Scraped
 from proxy import backends as backends_module
 from proxy.config import Config
 from proxy.config_sections import Backend as BackendSettings
+from proxy.engines import ENGINES
 from proxy.gateway import Gateway
 from proxy.gossip import Gossip, Load
 from proxy.journal import Journal, worker_path
@@ -163,6 +164,7 @@ class Application:
                     one.max_context_tokens,
                     one.max_requests,
                     one.refuses or (),
+                    one_event_per_step=ENGINES[one.engine or "unknown"].one_event_per_step,
                 )
             )
 

@@ -1,5 +1,6 @@
 """The farewell: what is counted and logged of a request, made once, when everything is over."""
 
+from policies.decision import SPECULATIVE
 from policies.events import Cancelled, Failed, Finished
 from proxy.errors import GatewayError
 from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome
@@ -43,7 +44,7 @@ def told(relay: Relay, ended: Ended, known: bool, now: float) -> Outcome:
         predicted_tokens=decision.output_tokens,
         output_from=decision.output_from,
         completion_tokens=facts.completion_tokens,
-        tokens_per_step=_tokens_per_step(facts),
+        tokens_per_step=_tokens_per_step(relay, facts),
         draft_tokens=facts.draft_tokens,
         accepted_tokens=facts.accepted_tokens,
         retries=relay.attempts - 1 - relay.requeues,
@@ -94,7 +95,14 @@ def _tpot(first: float | None, now: float, facts: Facts, ended: Ended) -> float 
     return (now - first) / (tokens - 1)
 
 
-def _tokens_per_step(facts: Facts) -> float | None:
-    if not facts.steps or facts.completion_tokens is None:
+def _tokens_per_step(relay: Relay, facts: Facts) -> float | None:
+    steps = facts.steps or _events_as_steps(relay, facts)
+    return facts.completion_tokens / steps if steps and facts.completion_tokens is not None else None
+
+
+def _events_as_steps(relay: Relay, facts: Facts) -> int | None:
+    """vLLM tells steps only where a flag is set, but streams one event for each, and one for the prefill's token."""
+    backend = relay.backend
+    if backend is None or backend.lane != SPECULATIVE or not relay.asked.stream or relay.asked.n > 1:
         return None
-    return facts.completion_tokens / facts.steps
+    return facts.events - 1 if backend.engine.one_event_per_step else None

@@ -92,6 +92,7 @@ def joined(watched: Watched, found: Discovered, at: float) -> Joined:
         max_requests=watched.max_requests or found.max_requests,
         refuses=refuses,
         drafts_always=always is not False,
+        one_event_per_step=engine.one_event_per_step,
     )
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome
-from tests.live.lanes import MODEL, Live, both_lanes, configured, digest, gateway
+from tests.live.lanes import MODEL, SPECULATIVE, Live, both_lanes, configured, digest, gateway
 from tests.scripted.backend import Script, ScriptedBackend, Visit
 from tests.scripted.client import connected, post
 from tests.scripted.clock import until
@@ -42,6 +43,20 @@ async def test_a_stream_that_ended_well_tells_everything(live: Live) -> None:
     assert told.draft_tokens is not None
     assert told.accepted_tokens is not None
     assert told.draft_tokens >= told.accepted_tokens
+
+
+async def test_an_engine_that_tells_no_acceptance_shows_its_steps_by_its_events() -> None:
+    """vLLM's usual case: figures per request need a flag, but a stream has an event per step."""
+    quiet = replace(SPECULATIVE, request_metrics=False, acceptance=1.0)
+    async with both_lanes(speculative=quiet, log={"level": "error"}) as live:
+        for _ in range(3):
+            await live.chat(stream=True, max_tokens=41, ignore_eos=True, headers={"x-draftlane-lane": "speculative"})
+        told = live.outcomes[-1]
+        assert (told.draft_tokens, told.accepted_tokens) == (None, None)
+        assert told.tokens_per_step == pytest.approx(4.1), "41 tokens: the prefill's, then ten steps of four"
+        learnt = {one["name"]: one for one in (await live.state())["backends"]}["speculative"]
+        assert learnt["tokens_per_step"] > 2, "it was 1 + 3 × the first guess before"
+        assert learnt["acceptance"]["tokens_per_step"] == pytest.approx(4.0, rel=0.05)
 
 
 async def test_a_whole_answer_has_no_first_token_and_no_time_per_token(live: Live) -> None:

@@ -90,6 +90,7 @@ async def test_a_first_look_introduces_the_backend_before_it_reports_its_load() 
         depth=3,
         max_context_tokens=4096,
         refuses=("logit_bias", "min_p"),
+        one_event_per_step=True,
     )
     assert (load.running, load.drafts, load.accepted_per_position, load.generated_tokens) == (
         2,
@@ -220,7 +221,7 @@ def test_what_the_operator_configured_wins_over_what_the_backend_says() -> None:
         refuses=("tools",),
         drafts_always=False,
     )
-    assert joined(told, said, 7.0) == Joined(7.0, "a", "speculative", ("n",), "sglang", 3, 99, 1, ("tools",), False)
+    assert joined(told, said, 7.0) == Joined(7.0, "a", "speculative", ("n",), "sglang", 3, 99, 1, ("tools",), False, True)
 
 
 def test_a_plain_backend_drafts_nothing_and_refuses_nothing_by_default() -> None:
