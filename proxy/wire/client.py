@@ -187,22 +187,17 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, exchange: "Exchange") -> None:
         trailers = self._trailers
-        reusable = self._keep and not exchange.bodiless and not self._spoiled
+        transport = self.transport
         self.exchange = exchange.connection = None
-        if reusable and self._drained():
+        if self._keep and not exchange.bodiless and not self._spoiled and transport is not None and _drained(transport):
             if exchange.paused:
-                self.transport.resume_reading()
+                transport.resume_reading()
             self._reset()
             self.reused = True
             self.pool.give_back(self)
         else:
             self.discard()
         exchange.receiver.end(trailers)
-
-    def _drained(self) -> bool:
-        """Open, and the whole request went out: what answers early (413) seldom reads the rest."""
-        transport = self.transport
-        return transport is not None and not transport.is_closing() and not transport.get_write_buffer_size()
 
     def _fail(self, fault: str) -> None:
         exchange, self.exchange = self.exchange, None
@@ -219,6 +214,11 @@ class Connection(asyncio.Protocol):
         self.pool.forget(self)
         if self.transport is not None:
             self.transport.abort()
+
+
+def _drained(transport: asyncio.Transport) -> bool:
+    """Open, and the whole request went out: who answers early (413) seldom reads the rest."""
+    return not transport.is_closing() and not transport.get_write_buffer_size()
 
 
 class Exchange:

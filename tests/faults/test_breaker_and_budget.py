@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ DOWN = answer(b'{"error":{}}', b"500 Down")
 
 @contextlib.asynccontextmanager
 async def two(
-    form: str, first: Script, second: Script, **more: object
+    form: str, first: Script, second: Script, **more: Any
 ) -> AsyncIterator[tuple[Rig, ScriptedBackend, ScriptedBackend]]:
     spec, plain = ScriptedBackend(first), ScriptedBackend(second)
     async with (

@@ -6,8 +6,6 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-import uvicorn
-
 from policies.events import Event, Failed, Joined
 from proxy import config as configuration
 from proxy.backends import build
@@ -64,7 +62,7 @@ class TimedSite:
 class Rig:
     """A running gateway as a test sees it."""
 
-    def __init__(self, site: TimedSite, form: str, clock: Clock, port: int, server: uvicorn.Server) -> None:
+    def __init__(self, site: TimedSite, form: str, clock: Clock, port: int, server: GracefulServer) -> None:
         self.site = site
         self.form = form
         self.clock = clock

@@ -1,6 +1,7 @@
 """The admin API keeps the promises of its own OpenAPI document (schemathesis)."""
 
 from hashlib import sha256
+from typing import Any
 
 import schemathesis
 from hypothesis import HealthCheck, settings
@@ -24,14 +25,14 @@ SCHEMA = schemathesis.openapi.from_asgi("/admin/openapi.json", admin_app(SITE.sh
 
 @SCHEMA.parametrize()
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_operation_keeps_to_the_document(case: schemathesis.Case) -> None:
+def test_every_operation_keeps_to_the_document(case: schemathesis.Case[Any]) -> None:
     answered = case.call(headers={"authorization": f"Bearer {KEY}"})
     case.validate_response(answered, checks=[not_a_server_error, response_schema_conformance, status_code_conformance])
 
 
 @SCHEMA.parametrize()
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_admin_operation_answers_without_the_key(case: schemathesis.Case) -> None:
+def test_no_admin_operation_answers_without_the_key(case: schemathesis.Case[Any]) -> None:
     """Other methods are nobody's operation: 405, or 204 for a preflight, with a key and without."""
     answered = case.call(headers={"authorization": "Bearer wrong"})
     assert answered.status_code in (200, 204, 401, 405)

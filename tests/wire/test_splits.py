@@ -15,7 +15,7 @@ from tests.scripted.rig import Rig, config_for, running
 from tests.scripted.scripts import ANSWER, CHUNKED, DONE, LAST_CHUNK, SSE, answer, chunk, head
 
 EXAMPLES = 60
-TEXT = st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), max_size=30)
+TEXT = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=30)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
