@@ -9,6 +9,7 @@ step-time factor stands in for it (``Yields.learn_factor``), which needs load to
 """
 
 from collections import OrderedDict
+from math import exp, log
 from typing import NamedTuple
 
 from policies.events import Scraped
@@ -36,22 +37,38 @@ class Acceptance(NamedTuple):
 class Tally:
     """Decayed sums over the requests of one backend, class or application."""
 
-    __slots__ = ("accepted", "draft_tokens", "first", "first_drafts", "inverse", "requests", "steps", "weight")
+    __slots__ = (
+        "accepted",
+        "draft_tokens",
+        "effort",
+        "first",
+        "first_drafts",
+        "inverse",
+        "requests",
+        "steps",
+        "weight",
+    )
 
     def __init__(self) -> None:
         self.requests = 0
         self.inverse = self.weight = self.steps = 0.0
+        self.effort = 0.0
+        """As ``inverse``, each request's steps measured in the backend's ordinary ones."""
         self.draft_tokens = self.accepted = self.first = self.first_drafts = 0.0
 
-    def learn(self, lesson: Lesson) -> None:
-        """Fold in one finished request; one without any acceptance signal is not counted."""
+    def learn(self, lesson: Lesson, step_ratio: float = 1.0) -> None:
+        """Fold in one finished request; one without any acceptance signal is not counted.
+
+        ``step_ratio``: its step time ÷ the backend's ordinary one.
+        """
         per_step = tokens_per_step(lesson)
         if per_step is None and not lesson.draft_tokens:
             return
         self.requests += 1
         if per_step is not None and lesson.steps is not None:
-            weight = min(1.0, lesson.steps / 16.0)
+            weight = min(1.0, per_step * lesson.steps / 32.0)
             self.inverse = FORGET * self.inverse + weight / per_step
+            self.effort = FORGET * self.effort + weight * step_ratio / per_step
             self.weight = FORGET * self.weight + weight
             self.steps = FORGET * self.steps + lesson.steps
         self.draft_tokens = FORGET * self.draft_tokens + (lesson.draft_tokens or 0)
@@ -74,6 +91,9 @@ class Tally:
 class Yields:
     """Tokens per step of one backend by class, ready to divide a step time by.
 
+    Steps are counted in the backend's ordinary ones. An n-gram drafter's step costs what it drafted: on a CPU, verifying
+    16 tokens took 8 times a plain step (measured, llama.cpp), so a class that always drafts 16 gains 1.5 from 8 tokens a
+    step, while a class that never drafts has cheap steps; one step time for both would refuse speculation to the first.
     ``per_step`` maps a class to its figure; classes not in it have ``base``. A plain backend stays at 1.
     """
 
@@ -100,15 +120,16 @@ class Yields:
         tokens = max(0, (lesson.output_tokens or 0) - 1)
         return tokens / self.base if self.speculative and self.overall.weight > 0 else float(tokens)
 
-    def learn(self, lesson: Lesson) -> None:
-        """Fold in the acceptance of one finished request."""
+    def learn(self, lesson: Lesson, step_ratio: float | None = None) -> None:
+        """Fold in the acceptance of one finished request, and how dear its steps were (``Speed.learn``)."""
         if not self.speculative:
             return
+        dear = 1.0 if step_ratio is None else dearness(step_ratio)
         if not lesson.repeated:
-            self.overall.learn(lesson)
+            self.overall.learn(lesson, dear)
         tally = self.by_class.setdefault(lesson.gain_class, Tally())
         self.by_class.move_to_end(lesson.gain_class)
-        tally.learn(lesson)
+        tally.learn(lesson, dear)
         if len(self.by_class) > MAX_CLASSES:
             gone, _ = self.by_class.popitem(last=False)
             self.per_step.pop(gone, None)
@@ -127,6 +148,7 @@ class Yields:
             return
         weight = min(1.0, steps / 16.0)
         self.overall.inverse = FORGET * self.overall.inverse + weight / max(1.0, per_step)
+        self.overall.effort = FORGET * self.overall.effort + weight / max(1.0, per_step)
         self.overall.weight = FORGET * self.overall.weight + weight
         self._settle(None)
 
@@ -137,19 +159,20 @@ class Yields:
             keep = 2.0 / tally.weight
             tally.weight *= keep
             tally.inverse *= keep
+            tally.effort *= keep
             self._settle(gain_class)
 
     def _settle(self, gain_class: str | None) -> None:
         all_ = self.overall
         if self.speculative and not (self.factors and not all_.weight):
-            self.base = (all_.weight + 2.0) / (all_.inverse + 2.0 * 0.6)
+            self.base = (all_.weight + 2.0) / (all_.effort + 2.0 * 0.6)
         if all_.steps > 64 and all_.draft_tokens > 0:
             self.drafted = all_.draft_tokens / all_.steps
         if gain_class is None:
             return
         tally = self.by_class.get(gain_class)
         if tally is not None and tally.weight > 0:
-            self.per_step[gain_class] = (tally.weight + 4.0) / (tally.inverse + 4.0 / self.base)
+            self.per_step[gain_class] = (tally.weight + 4.0) / (tally.effort + 4.0 / self.base)
         elif gain_class in self.factors:
             self.base = 1.0
             self.per_step[gain_class] = 1.0 / self.factors[gain_class]
@@ -158,6 +181,13 @@ class Yields:
         """Recompute the figures of every class (after a restore)."""
         for gain_class in self.by_class:
             self._settle(gain_class)
+
+
+def dearness(step_ratio: float) -> float:
+    """What a step of a class costs against the backend's ordinary one. Differences within e^±0.25 are noise: where every
+    step drafts the same depth there are none, and counting noise as such cost 2 % in simulation."""
+    size = log(min(max(step_ratio, 0.1), 10.0))
+    return exp(size - 0.25) if size > 0.25 else exp(size + 0.25) if size < -0.25 else 1.0
 
 
 class Counters:

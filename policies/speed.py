@@ -46,6 +46,7 @@ class Speed:
         "fixed",
         "per_request",
         "prefill",
+        "purity",
         "residual",
         "slope",
         "start",
@@ -60,6 +61,8 @@ class Speed:
         self.first = Ridge()
         self.residual = 0.3
         """Decayed mean of |D/S − expected| ÷ y_ref."""
+        self.purity = 1.0
+        """Of the last step time learnt: 1 without foreign prefill in it, towards 0 the more it was that."""
         self.drift = 0.0
         """G: fast log-scale of D/S against the expected."""
         self._solve()
@@ -110,7 +113,7 @@ class Speed:
         others = self.beside * beside
         trust = 1.0 if lesson.streamed else 0.5
         noise = (0.2 * self.step) ** 2 + (0.3 * others) ** 2
-        pure = (0.2 * self.step) ** 2 / noise
+        pure = self.purity = (0.2 * self.step) ** 2 / noise
         own = max(took - others, 0.3 * took)
         rate = max(0.05 * pure, 1.0 / (self.completions + 1))
         self.step = max(SHORTEST, self.step + rate * (min(own, 3.0 * self.step) - self.step))

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from policies.backend import Backend
 
 
+ORDINARY = 5
+"""Finished requests after which it is known what an ordinary step of a backend is."""
+
+
+PURE = 0.8
+"""``Speed.purity`` above which a step time says something of the class rather than of the others' prefill."""
+
+
 def teach(fleet: Fleet, lesson: Lesson, at: float) -> None:
     """Fold one lesson in, whichever replica it comes from."""
     fleet.lengths.learn(lesson)
@@ -30,9 +38,12 @@ def teach(fleet: Fleet, lesson: Lesson, at: float) -> None:
 def _teach_backend(fleet: Fleet, backend: "Backend", lesson: Lesson, at: float) -> None:
     _teach_cache(backend, lesson)
     yields = backend.yields
-    yields.learn(lesson)
-    if lesson.decode_seconds is not None:
+    if lesson.decode_seconds is None:
+        yields.learn(lesson)
+    else:
         ratio = backend.speed.learn(lesson, yields.steps(lesson))
+        telling = backend.speed.completions > ORDINARY and backend.speed.purity > PURE
+        yields.learn(lesson, ratio if telling else None)
         blind = backend.speculative and lesson.steps is None and not yields.overall.weight
         if ratio is not None and blind:
             yields.learn_factor(lesson.gain_class, ratio)
