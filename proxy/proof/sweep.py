@@ -263,7 +263,9 @@ def _next(outcome: Sweep, waiting: Sequence[Candidate]) -> int | None:
         predictions = predict(seen, depths, outcome.plan.cost)
         if kind is None:
             outcome.predictions = [*(p for p in outcome.predictions if p.depth not in depths), *predictions]
-        measured = {one.depth: one.seconds_per_token for one in seen if one.depth}
+        # The fitted times of what was measured: the best raw one is best by luck, and would shut out the others.
+        ran = predict(seen, [one.depth for one in seen if one.depth], outcome.plan.cost)
+        measured = {prediction.depth: prediction.seconds_per_token for prediction in ran}
         if (depth := next_depth(predictions, measured, WORTH)) is not None:
             return depth
     return None
