@@ -136,6 +136,15 @@ def _models(answers: Answers) -> APIRouter:
     return router
 
 
+ADMIN_PAGES = {
+    "state": "Everything that is known.",
+    "backends": "Load, health, speed and acceptance of each backend.",
+    "verdicts": "Whether speculation pays, per model and class.",
+    "alarms": "What is worth a look.",
+}
+"""Under ``/admin``: the whole state, and parts of it."""
+
+
 def admin_router(answers: Answers) -> APIRouter:
     """State, and what would be decided; every route needs the admin key."""
 
@@ -157,12 +166,7 @@ def admin_router(answers: Answers) -> APIRouter:
 
         return show
 
-    for name, what in (
-        ("state", "Everything that is known."),
-        ("backends", "Load, health, speed and acceptance of each backend."),
-        ("verdicts", "Whether speculation pays, per model and class."),
-        ("alarms", "What is worth a look."),
-    ):
+    for name, what in ADMIN_PAGES.items():
         _read(router, f"/{name}", summary=what, operation_id=f"admin_{name}", response_model=None)(part(name))
 
     @router.post(

@@ -26,7 +26,7 @@ from tests.scripted.backend import free_port
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = "sk-the-key-of-team-a"
-KEYS = {"keys": {"sha256": {"team-a": digest(KEY)}}}
+KEYS = {"sha256": {"team-a": digest(KEY)}}
 BEARER = {"authorization": f"Bearer {KEY}"}
 BODY = {"model": MODEL, "max_tokens": 400, "messages": [{"role": "user", "content": "Write a long letter."}]}
 
@@ -46,7 +46,7 @@ async def live() -> AsyncIterator[Live]:
 async def locked() -> AsyncIterator[Live]:
     """A gateway that asks for one, and lets one page in."""
     names = [{"name": MODEL, "aliases": ["gpt-4o"]}]
-    async with both_lanes(models=names, server={"cors_origins": [PAGE]}, log={"level": "error"}, **KEYS) as found:
+    async with both_lanes(models=names, server={"cors_origins": [PAGE]}, log={"level": "error"}, keys=KEYS) as found:
         yield found
 
 
@@ -247,7 +247,7 @@ async def test_without_an_admin_key_nobody_gets_in() -> None:
 
 async def test_admin_pages_come_to_the_public_port_where_configured() -> None:
     server = {"admin_on_public_port": True, "admin_port": None}
-    async with both_lanes(server=server, **KEYS) as live:
+    async with both_lanes(server=server, keys=KEYS) as live:
         assert live.ports.admin is None
         assert (await live.public.get("/admin/state", headers=ADMIN)).status_code == 200
         assert (await live.public.get("/admin/state", headers=BEARER)).status_code == 401

@@ -221,7 +221,9 @@ def test_what_the_operator_configured_wins_over_what_the_backend_says() -> None:
         refuses=("tools",),
         drafts_always=False,
     )
-    assert joined(told, said, 7.0) == Joined(7.0, "a", "speculative", ("n",), "sglang", 3, 99, 1, ("tools",), False, True)
+    assert joined(told, said, 7.0) == Joined(
+        7.0, "a", "speculative", ("n",), "sglang", 3, 99, 1, ("tools",), False, True
+    )
 
 
 def test_a_plain_backend_drafts_nothing_and_refuses_nothing_by_default() -> None:
