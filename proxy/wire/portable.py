@@ -46,6 +46,8 @@ class AsgiInbound:
         self.started = False
         self.parts: list[bytes] = []
         self.aborted = False
+        self.gone = False
+        """The client left, so that nobody has to be told."""
         self._messages: list[Message] = []
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
@@ -88,6 +90,11 @@ class AsgiInbound:
         self.aborted = True
         self._end()
 
+    def leave(self) -> None:
+        """The client left."""
+        self.gone = True
+        self._end()
+
     def _end(self) -> None:
         self._ended = True
         self.served = None
@@ -108,7 +115,7 @@ class AsgiInbound:
                 self.served.client_ready()
             self._wake.clear()
             await self._wake.wait()
-        if self.aborted:
+        if self.aborted and not self.gone:
             raise TruncatedAnswer
 
 
@@ -145,7 +152,7 @@ class Portable:
         while error is None:
             message = await receive()
             if message["type"] != "http.request":
-                inbound.abort()
+                inbound.leave()
                 return False
             size += len(message.get("body", b""))
             if size > self.door.max_body_bytes:
@@ -180,7 +187,7 @@ async def _watch(inbound: AsgiInbound, receive: Receive) -> None:
         message = await receive()
         if message["type"] == "http.disconnect":
             served = inbound.served
-            inbound.abort()
+            inbound.leave()
             if served is not None:
                 served.client_left()
             return

@@ -28,7 +28,9 @@ WAITING: dict[str, tuple[Script, bytes]] = {
 
 @pytest.mark.parametrize("how", LEAVE)
 @pytest.mark.parametrize("phase", WAITING)
-async def test_the_backends_connection_closes(form: str, phase: str, how: str) -> None:
+async def test_the_backends_connection_closes(
+    form: str, phase: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     script, body = WAITING[phase]
     async with scene(form, script) as (rig, backend, client):
         await client.send(post(body))
@@ -42,6 +44,8 @@ async def test_the_backends_connection_closes(form: str, phase: str, how: str) -
         await rig.at_rest()
         assert [type(event) for event in rig.events if isinstance(event, Cancelled | Failed | Finished)] == [Cancelled]
         assert rig.site.outcomes[0].outcome == "cancelled"
+        await until(lambda: not rig.server.server_state.tasks)
+        assert caplog.records == []
 
 
 async def test_while_the_gateway_still_connects(form: str) -> None:
