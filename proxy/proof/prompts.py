@@ -40,6 +40,12 @@ def warm_ups() -> list[Prompt]:
     return read_file(BUILT_IN / f"{WARM_UP}.jsonl")
 
 
+def freshened(prompts: Iterable[Prompt], rng: random.Random) -> list[Prompt]:
+    """The prompts with a dozen words drawn at random put before each: no engine has seen them, even in an earlier run."""
+    words = sorted({word for prompt in built_in() for word in prompt.text.split() if word.isalpha() and len(word) > 4})
+    return [prompt._replace(text=f"{' '.join(rng.sample(words, 12))}. {prompt.text}") for prompt in prompts]
+
+
 def read_file(path: Path) -> list[Prompt]:
     """Read JSON lines (``prompt``, ``turns`` or ``messages``; kind or ``category``), or one prompt per line of text.
 

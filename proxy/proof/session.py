@@ -1,6 +1,7 @@
 """A whole comparison: look, refuse or warm up, run, probe the memory, judge."""
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,7 @@ from proxy.proof.compare import Cell, Saving, compare, savings
 from proxy.proof.course import Course, Load, plan, run
 from proxy.proof.diversity import Diversity
 from proxy.proof.findings import WITHHELD, Finding, pardoned
-from proxy.proof.prompts import Prompt, shares
+from proxy.proof.prompts import Prompt, freshened, shares
 
 GREEDY: dict[str, object] = {"temperature": 0, "max_tokens": 32}
 MEMORY_ROUND: dict[str, object] = {"temperature": 0, "max_tokens": 64}
@@ -112,7 +113,7 @@ async def _measure(outcome: Outcome, plain: Client, speculative: Client, told: L
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         return
-    outcome.add(await _probe_memory(speculative, kept))
+    outcome.add(await _probe_memory(speculative, freshened(kept, random.SystemRandom())))
 
 
 async def _warm_up(plain: Client, speculative: Client, prompts: Sequence[Prompt]) -> list[Finding]:

@@ -1,6 +1,7 @@
 """The built-in prompts, and files in the shapes that public sets come in."""
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.proof.before import prompt_findings
-from proxy.proof.prompts import Prompt, PromptFileError, built_in, per_kind, read_file, shares, warm_ups
+from proxy.proof.prompts import Prompt, PromptFileError, built_in, freshened, per_kind, read_file, shares, warm_ups
 
 
 def test_the_built_in_set_is_large_and_mixed() -> None:
@@ -28,6 +29,13 @@ def test_no_two_built_in_prompts_are_alike_and_none_warms_up() -> None:
     assert findings == []
     assert diversity.containment < 0.001
     assert len({prompt.text for prompt in prompts}) == len(prompts)
+
+
+def test_a_memory_probe_is_new_in_every_run() -> None:
+    kept = warm_ups()[-3:]
+    one, other = freshened(kept, random.Random(1)), freshened(kept, random.Random(2))
+    assert all(prompt.text.endswith(plain.text) for prompt, plain in zip(one, kept, strict=True))
+    assert not {prompt.text for prompt in one} & {prompt.text for prompt in other}
 
 
 def test_long_kinds_are_long_and_edits_carry_their_file() -> None:
