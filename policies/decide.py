@@ -55,6 +55,8 @@ def _choose(fleet: Fleet, live: Live, arrived: Arrived, candidates: Sequence[Bac
         known = any(backend.serves(arrived.model) for backend in fleet.backends.values())
         return NoBackend(arrived.id, arrived.model, "none-healthy" if known else "unknown-model")
     fitting, reason = _suited(fleet, arrived, candidates)
+    if arrived.after:
+        reason = f"after:{arrived.after}"
     if not fitting:
         return NoBackend(arrived.id, arrived.model, "too-long")
     roomy = with_room(fitting, fleet.settings.admission)

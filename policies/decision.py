@@ -20,7 +20,7 @@ class Decision(NamedTuple):
     """``decode-heavy`` or ``prompt-heavy``."""
     reason: str
     """A short stable word: ``break-even``, ``cold-start``, ``forced``, ``lane-rule:min_p``, ``explore``, ``probe``,
-    ``only-backend``, ``sticky``, ``does-not-pay`` …"""
+    ``only-backend``, ``sticky``, ``does-not-pay``, ``after:refused`` (asked again after a fault) …"""
     policy: str
     alternates: tuple[str, ...]
     """Backends to try next, best first."""

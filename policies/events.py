@@ -57,6 +57,8 @@ class Arrived(NamedTuple):
     """A second uniform draw: which one to explore."""
     excluded: tuple[str, ...] = ()
     """Backends that already failed this very request (a re-queued request asks again)."""
+    after: str = ""
+    """The fault for which it asks again, of ``FAULTS``."""
 
 
 class Dispatched(NamedTuple):

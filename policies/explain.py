@@ -35,6 +35,13 @@ _WHY: dict[str, Callable[[Decision], str]] = {
     "round-robin": lambda d: f"It was the turn of {d.backend}.",
 }
 
+_AFTER = {
+    "refused": "its lane refuses a feature of the request",
+    "stalled": "it hung, and the client had seen nothing yet",
+    "busy": "it answered that it is busy",
+    "status": "it answered with a server error",
+}
+
 
 def explain(verdict: Verdict, fleet: Fleet | None = None) -> list[str]:
     """Sentences in the order of the steps: size, prediction, class, costs, reason, what comes next if it fails.
@@ -90,6 +97,9 @@ def _costs(decision: Decision) -> str:
 
 
 def _why(decision: Decision) -> str:
+    if decision.reason.startswith("after:"):
+        fault = decision.reason.removeprefix("after:")
+        return f"Another backend had it before ({_AFTER.get(fault, fault)}), so it was asked again: {decision.backend} came first."
     if decision.reason.startswith("lane-rule:"):
         feature = decision.reason.partition(":")[2]
         return f"It uses {feature}, which not every backend serves well, so only suitable ones were left: {decision.backend}."

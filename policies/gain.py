@@ -142,6 +142,10 @@ class ClassGain:
 
     def due(self, now: float, rules: VerdictSettings) -> str | None:
         """The lane that should get one request of this class now, if any."""
+        if self.state == UNKNOWN and self.since_probe > 1:
+            unseen = self._unseen(rules)
+            if unseen is not None:
+                return unseen
         if self.state == PROBING:
             return SPECULATIVE if 5 * self.since_probe >= rules.probe_requests else None
         if self.since_probe < rules.probe_requests:
@@ -152,6 +156,14 @@ class ClassGain:
             if self.state == UNKNOWN and sample.weight < rules.min_requests and self._patient(rules):
                 return lane
         return None
+
+    def _unseen(self, rules: VerdictSettings) -> str | None:
+        """The lane that lacks first looks while the other one has them."""
+        fast, plain = self.samples[SPECULATIVE].weight, self.samples[PLAIN].weight
+        enough = 0.9 * rules.first_looks  # weights decay a little
+        if min(fast, plain) >= enough or max(fast, plain) < enough:
+            return None
+        return SPECULATIVE if fast < plain else PLAIN
 
     def _patient(self, rules: VerdictSettings) -> bool:
         return self.since_probe >= STRADDLE_PACE * rules.probe_requests

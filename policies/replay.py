@@ -15,6 +15,9 @@ from policies.events import Arrived, Event
 from policies.fleet import Fleet, advance
 from policies.settings import PolicySettings
 
+SYNTHETIC = "synthetic"
+"""Surface of requests the gateway made itself to hear from a silent backend; nobody decided where they go."""
+
 
 def replay(
     events: Iterable[Event], settings: PolicySettings, fleet: Fleet | None = None
@@ -26,7 +29,7 @@ def replay(
     fleet = Fleet(settings) if fleet is None else fleet
     for event in events:
         advance(fleet, event)
-        if type(event) is Arrived:
+        if type(event) is Arrived and event.surface != SYNTHETIC:
             yield event, decide(fleet, event)
 
 
@@ -58,7 +61,7 @@ def compare(events: Iterable[Event], before: PolicySettings, after: PolicySettin
     for event in events:
         advance(old, event)
         advance(new, event)
-        if type(event) is not Arrived:
+        if type(event) is not Arrived or event.surface == SYNTHETIC:
             continue
         requests += 1
         was, would = decide(old, event), decide(new, event)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from policies.decision import Decision
 from policies.events import Cancelled, Dispatched, Failed, Finished, FirstToken, Refused
+from policies.replay import SYNTHETIC
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
@@ -34,6 +35,7 @@ OURS = frozenset(
 )
 CODING = frozenset((b"content-encoding",))
 NEGOTIATION = frozenset((b"accept-encoding",))
+NOTHING_TOLD = Facts()
 REFUSAL_BYTES = 65536
 """A 400 longer than this is no refusal of a feature; it is passed on as it comes."""
 
@@ -45,6 +47,7 @@ class Relay:
         "_collected",
         "_decoded",
         "_expects_sse",
+        "_facts",
         "_framing",
         "_reason",
         "_strip",
@@ -105,6 +108,7 @@ class Relay:
         self._strip = False
         self._expects_sse = False
         self._collected: list[bytes] | None = None
+        self._facts: Facts | None = None
 
     def begin(self) -> None:
         """Read the request, ask where it goes, send it."""
@@ -129,7 +133,7 @@ class Relay:
         """Send a request of our own to a given backend."""
         gateway = self.gateway
         self.asked = self.surface.read(self.inbound.body(), "application/json")
-        self.arrived = gateway.arrived(self)
+        self.arrived = gateway.arrived(self)._replace(surface=SYNTHETIC)
         gateway.observe(self.arrived)
         self.inbound.served = self
         gateway.live.add(self)
@@ -153,7 +157,7 @@ class Relay:
         self.decision = decision
         self.backend = backend
         self.sent_at = self.heard_at = now = gateway.now()
-        self._framing = self.meter = self._collected = None
+        self._framing = self.meter = self._collected = self._facts = None
         gateway.observe(Dispatched(now, self.id, backend.name))
         self.attempts += 1
         if self.attempts == 1:
@@ -273,7 +277,8 @@ class Relay:
         backend = self.backend
         if self.inbound.started or backend is None:
             return False
-        arrived = self.arrived._replace(at=self.gateway.now(), excluded=(*self.arrived.excluded, backend.name))
+        excluded = (*self.arrived.excluded, backend.name)
+        arrived = self.arrived._replace(at=self.gateway.now(), excluded=excluded, after=fault)
         decision = self.gateway.place_again(arrived, fault, status)
         if decision is None:
             return False
@@ -315,7 +320,7 @@ class Relay:
             self.exchange.cancel()
             self.exchange = None
         events = 0 if self.meter is None else self.meter.events
-        facts = Facts() if self.meter is None else self.meter.facts()
+        facts = self.facts()
         self._settle(Cancelled(self.gateway.now(), self.id, events, facts.completion_tokens))
 
     def stopped(self) -> None:
@@ -390,7 +395,7 @@ class Relay:
         fault = fault_of(self.status)
         if fault is not None:
             return Failed(now, self.id, backend.name, fault, self.status)
-        facts = Facts() if self.meter is None else self.meter.facts()
+        facts = self.facts()
         return Finished(
             now,
             self.id,
@@ -407,6 +412,13 @@ class Relay:
             facts.accepted_per_position,
             facts.output_repeats,
         )
+
+    def facts(self) -> Facts:
+        """What the answer told, gathered once: to be asked for when the request is over."""
+        facts = self._facts
+        if facts is None:
+            facts = self._facts = NOTHING_TOLD if self.meter is None else self.meter.facts()
+        return facts
 
     def _answer(self, error: GatewayError) -> None:
         lines = self.gateway.answer_lines(self)

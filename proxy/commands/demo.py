@@ -19,10 +19,13 @@ from proxy.demo.lanes import Lanes, lanes
 from proxy.demo.table import caption, tables
 from proxy.demo.traffic import EACH, Answered, send
 from proxy.outcome import Outcome
+from proxy.probe import APP as PROBE
 from proxy.serving import Ports, serving
 
 COLD_REQUESTS = 3
 """Instead of 10: thirty requests are few, and the rule that is to be shown should decide most of them."""
+FIRST_LOOKS = 2
+"""Each application is tried on both lanes early, for the same reason."""
 
 
 def demo(
@@ -45,7 +48,7 @@ async def _demo(console: Console, once: bool, port: int) -> bool:
         admin_key = secrets.token_hex(8)
         async with serving(_config(engines, port, admin_key)) as (app, ports, _):
             outcomes: list[Outcome] = []
-            app.farewells.append(outcomes.append)
+            app.farewells.append(lambda told: outcomes.append(told) if told.app != PROBE else None)
             answers = await _traffic(console, f"http://127.0.0.1:{ports.public}/v1", engines.model)
             _show(console, app, engines, outcomes, answers)
             if not once:
@@ -70,7 +73,8 @@ def _config(engines: Lanes, port: int, admin_key: str) -> Config:
     drafter, plain = config.backends
     lanes_told = (drafter.model_copy(update={"drafts_always": engines.simulated}), plain)
     quiet = config.log.model_copy(update={"level": "error", "decisions": False})
-    policy = replace(config.policy, cold_requests=COLD_REQUESTS)
+    verdict = replace(config.policy.verdict, first_looks=FIRST_LOOKS, min_requests=3, memory_requests=20)
+    policy = replace(config.policy, cold_requests=COLD_REQUESTS, verdict=verdict)
     return config.model_copy(update={"log": quiet, "policy": policy, "backends": lanes_told})
 
 

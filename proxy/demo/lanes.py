@@ -37,7 +37,7 @@ async def lanes(console: Console) -> AsyncIterator[Lanes]:
         async with _modelled() as found:
             yield found
         return
-    tuning = llama.Tuning(context_tokens=3072, slots=2, threads=1)
+    tuning = llama.Tuning(context_tokens=5120, slots=2, threads=1)
     with console.status("starting two llama.cpp engines (gemma-3-270m, one plain, one with n-gram drafts) …"):
         engines = await asyncio.gather(
             asyncio.to_thread(llama.start, replace(tuning, kind="ngram-mod"), file),
