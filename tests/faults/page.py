@@ -90,8 +90,8 @@ silent backend.
 
 {breaker.failures_to_open} failures in a row open a backend's breaker for {breaker.open_seconds:g} s; a failed try doubles the
 rest up to {breaker.longest_open_seconds:g} s. Then {breaker.half_open_probes} request at a time tries it, and one success closes the
-breaker. A 4xx never counts, nor do 429 and 503 (load), 501 (the surface is missing), a request that the watchdog moved,
-nor a client that left. Retries are limited to {admission.retry_share:.0%} of arrivals, with {admission.retry_burst} at once
+breaker. A 4xx never counts, nor do 429 and 503 (load), 501 (the surface is missing), nor a client that left. A backend
+from which the watchdog took requests away rests at once. Retries are limited to {admission.retry_share:.0%} of arrivals, with {admission.retry_burst} at once
 after a quiet time, so that an outage is not doubled. `tests/faults/test_breaker_and_budget.py` holds the gateway to all this.
 """
 
