@@ -14,6 +14,7 @@ Drift: two-sided Page–Hinkley on log2(actual ÷ median) per key; when it fires
 """
 
 from collections import OrderedDict
+from functools import lru_cache
 from math import log2
 from typing import NamedTuple
 
@@ -51,8 +52,9 @@ class Report(NamedTuple):
     """Mean |log2(real ÷ predicted)|."""
 
 
+@lru_cache(maxsize=256)
 def bin_of(tokens: float) -> int:
-    """Third-octave bin."""
+    """Third-octave bin. Cached because every level asks it of the same answer."""
     return min(BINS - 1, int(3.0 * log2(tokens))) if tokens > 1.0 else 0
 
 
@@ -179,14 +181,15 @@ class Lengths:
         features = tuple(lesson.features.split(",")) if lesson.features else ()
         size = size_bin(lesson.expected_input_tokens)
         parent = None
+        decay, samples = self.settings.decay, self.settings.min_samples
         for key in reversed(length_keys(lesson.app, lesson.model, lesson.system, features, lesson.sampled, size)):
             history = self.histograms.get(key)
             if history is None:
                 history = self.histograms[key] = Histogram()
             else:
                 self.histograms.move_to_end(key)
-            history.add(tokens, lesson.censored, lesson.hit_cap, self.settings.decay)
-            history.settle(parent, self.settings.min_samples)
+            history.add(tokens, lesson.censored, lesson.hit_cap, decay)
+            history.settle(parent, samples)
             parent = history
         while len(self.histograms) > self.settings.max_keys:
             self.histograms.popitem(last=False)

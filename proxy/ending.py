@@ -15,7 +15,7 @@ def told(relay: Relay, ended: Ended, known: bool, now: float) -> Outcome:
     """The outcome of a request that was sent to a backend."""
     decision = relay.decision
     assert decision is not None
-    facts = Facts() if relay.meter is None else relay.meter.facts()
+    facts = relay.facts()
     first = relay.first_token_at
     return Outcome(
         id=relay.id,

@@ -138,22 +138,23 @@ def _said(record: logging.LogRecord) -> Said:
     return Said(record.created, record.levelname.lower(), record.name, message, exception)
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def _json(line: Line | Dropped) -> str:
-    return msgspec.json.encode({key: value for key, value in _fields(line) if value not in (None, "")}).decode()
+    if isinstance(line, Decided):
+        start = {"time": _iso(line.at), "level": _level(line.told), "event": "request"}
+        return _encode(start | plain(line.told)).decode()
+    return _encode({key: value for key, value in _fields(line) if value not in (None, "")}).decode()
 
 
-def _fields(line: Line | Dropped) -> Iterator[tuple[str, object]]:
+def _fields(line: Said | Dropped) -> Iterator[tuple[str, object]]:
     if isinstance(line, Dropped):
         yield from (("time", _iso(time.time())), ("level", "warning"), ("event", "dropped"), ("lines", line.missing))
         return
-    yield "time", _iso(line.at)
-    if isinstance(line, Said):
-        yield from (("level", line.level), ("event", "log"), ("logger", line.logger))
-        yield "message", _without_secrets(line.message)
-        yield "exception", line.exception and _without_secrets(line.exception)
-        return
-    yield from (("level", _level(line.told)), ("event", "request"))
-    yield from plain(line.told).items()
+    yield from (("time", _iso(line.at)), ("level", line.level), ("event", "log"), ("logger", line.logger))
+    yield "message", _without_secrets(line.message)
+    yield "exception", line.exception and _without_secrets(line.exception)
 
 
 def _text(line: Line | Dropped) -> str:

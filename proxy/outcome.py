@@ -1,6 +1,5 @@
 """How a request ended, as one value: what the metrics count and the log tells."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 LONGEST_NAME = 200
@@ -67,23 +66,26 @@ class Outcome(NamedTuple):
     """Times it was taken from a stalled backend."""
 
 
+_NAMES = tuple("class" if name == "workload" else name for name in Outcome._fields)
+
+
 def plain(told: Outcome) -> dict[str, object]:
     """What is known, under the names that the log and ``/admin/state`` use; safe to show, whatever a client sent."""
-    return {name: value for name, value in _fields(told) if value not in (None, "")}
+    said: dict[str, object] = {}
+    for name, value in zip(_NAMES, told, strict=True):
+        if value is None or value == "" or name == "model_known":
+            continue
+        if isinstance(value, float):
+            said[name] = float(f"{value:.6g}")
+        else:
+            said[name] = short(value) if isinstance(value, str) else value
+    if told.draft_tokens:
+        said["acceptance"] = round((told.accepted_tokens or 0) / told.draft_tokens, 4)
+    return said
 
 
 def short(name: str) -> str:
     """A name of a client's making, cut, and without what is no character."""
+    if name.isascii() and len(name) <= LONGEST_NAME:
+        return name
     return name[:LONGEST_NAME].encode(errors="replace").decode()
-
-
-def _fields(told: Outcome) -> Iterator[tuple[str, object]]:
-    for name, value in zip(Outcome._fields, told, strict=True):
-        if name == "model_known":
-            continue
-        if isinstance(value, float):
-            yield name, float(f"{value:.6g}")
-        else:
-            yield "class" if name == "workload" else name, short(value) if isinstance(value, str) else value
-    if told.draft_tokens:
-        yield "acceptance", round((told.accepted_tokens or 0) / told.draft_tokens, 4)

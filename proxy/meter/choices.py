@@ -44,7 +44,9 @@ class Choices:
             self.tally.take_speculation(as_object(choice["speculative_decoding_stats"]))
         if choice.get("text"):
             return True
-        delta = as_object(choice.get("delta"))
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            return False
         return bool(delta.get("content")) or any(delta.get(key) for key in _RARER)
 
     def _engine_notes(self, told: JsonObject) -> None:

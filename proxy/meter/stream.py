@@ -5,6 +5,8 @@ template is compared (no JSON, no copy) and everything else takes the long way. 
 decided by its first byte, because engines answer streams with JSON and the other way round.
 """
 
+from functools import cache
+
 from proxy.meter import blocks
 from proxy.meter.base import Facts
 from proxy.meter.reader import Reader, Seen
@@ -18,6 +20,12 @@ _LARGEST_USAGE_EVENT = 64 << 10
 _TRIES, _RETRY_EVERY = 8, 64  # events; logprobs, token ids or usage on every event leave nothing to learn
 
 _UNDECIDED, _STREAM, _DOCUMENT, _OPAQUE = range(4)
+
+
+@cache
+def _marks(text_keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The keys as they stand in JSON; there is one set per dialect."""
+    return tuple(b'"' + key + b'"' for key in text_keys)
 
 
 class StreamMeter:
@@ -51,7 +59,7 @@ class StreamMeter:
         self._reader = reader
         self._event_stream = event_stream
         self._strip = strip_usage
-        self._marks = tuple(b'"' + key + b'"' for key in reader.text_keys)
+        self._marks = _marks(reader.text_keys)
         self._form = _UNDECIDED
         self._partial = bytearray()
         self._sent = 0  # bytes of the partial block that the client has already

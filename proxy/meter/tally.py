@@ -17,6 +17,10 @@ _STEPS = ("num_spec_steps", "num_drafts", "spec_verify_ct")
 _DRAFTED = ("num_draft_tokens", "spec_draft_token_num")
 _ACCEPTED = ("num_accepted_draft_tokens", "num_accepted_tokens", "spec_accept_token_num")
 _HISTOGRAM = ("acceptance_histogram", "spec_accept_histogram")
+_PROMPT_TOKENS = ("prompt_tokens", "input_tokens")
+_COMPLETION_TOKENS = ("completion_tokens", "output_tokens")
+_PROMPT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_COMPLETION_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _PER_POSITION = ("accepted_per_pos", "num_accepted_tokens_per_pos")
 
 
@@ -54,7 +58,8 @@ def as_count(value: object) -> int | None:
 def first_count(of: JsonObject, names: Iterable[str]) -> int | None:
     """The first of ``names`` that holds a count."""
     for name in names:
-        if (count := as_count(of.get(name))) is not None:
+        count = of.get(name)
+        if type(count) is int and count >= 0:
             return count
     return None
 
@@ -144,27 +149,41 @@ class Tally:
     def facts(self, events: int) -> Facts:
         """The facts so far; the meter counts the events. Where usage is missing, ``timings`` step in."""
         usage, timings = self.usage, self.timings
-        prompt = as_object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-        answer = as_object(usage.get("completion_tokens_details") or usage.get("output_tokens_details"))
-        generated, fresh, cached = (as_count(timings.get(name)) for name in ("predicted_n", "prompt_n", "cache_n"))
-        read = None if fresh is None or cached is None or not generated else fresh + cached
+        prompt_tokens = first_count(usage, _PROMPT_TOKENS)
+        completion_tokens = first_count(usage, _COMPLETION_TOKENS)
+        cached_tokens = _detail(usage, _PROMPT_DETAILS, "cached_tokens")
+        generated = as_count(timings.get("predicted_n")) if timings else None
+        if prompt_tokens is None:
+            prompt_tokens = self._prompt
+        if cached_tokens is None:
+            cached_tokens = self._cached
+        if generated:
+            prompt_tokens, cached_tokens = self._read_by_timings(prompt_tokens, cached_tokens)
+        if completion_tokens is None:
+            completion_tokens = generated if self._completion is None else self._completion
         steps, drafted, accepted = self._speculation(generated)
         return Facts(
-            prompt_tokens=_first(first_count(usage, ("prompt_tokens", "input_tokens")), self._prompt, read),
-            cached_tokens=_first(as_count(prompt.get("cached_tokens")), self._cached, read and cached),
-            completion_tokens=_first(
-                first_count(usage, ("completion_tokens", "output_tokens")), self._completion, generated
-            ),
-            reasoning_tokens=as_count(answer.get("reasoning_tokens")),
-            finish_reason=self.finish_reason,
-            events=events,
-            steps=steps,
-            draft_tokens=drafted,
-            accepted_tokens=accepted,
-            accepted_per_position=self._per_position,
+            prompt_tokens,
+            cached_tokens,
+            completion_tokens,
+            _detail(usage, _COMPLETION_DETAILS, "reasoning_tokens"),
+            self.finish_reason,
+            events,
+            steps,
+            drafted,
+            accepted,
+            self._per_position,
             error=self.error,
             largest_event_tokens=self._largest_event,
         )
+
+    def _read_by_timings(self, prompt: int | None, cached: int | None) -> tuple[int | None, int | None]:
+        """Prompt and cached tokens; llama.cpp counts the two apart, and tells of neither before the answer ended."""
+        fresh, from_cache = as_count(self.timings.get("prompt_n")), as_count(self.timings.get("cache_n"))
+        if fresh is None or from_cache is None:
+            return prompt, cached
+        read = fresh + from_cache
+        return read if prompt is None else prompt, (read and from_cache) if cached is None else cached
 
     def _speculation(self, generated: int | None) -> tuple[int | None, int | None, int | None]:
         """Steps, drafted, accepted: llama.cpp's ``timings`` unless the engine told otherwise.
@@ -189,8 +208,10 @@ def _from_length(stats: JsonObject, steps: int) -> int | None:
     return round((length - 1) * steps) if isinstance(length, int | float) and 1 <= length < 1e6 else None
 
 
-def _first(*counts: int | None) -> int | None:
-    return next((count for count in counts if count is not None), None)
+def _detail(usage: JsonObject, names: tuple[str, str], name: str) -> int | None:
+    """A count of one of usage's inner objects, by the name of either OpenAI surface."""
+    details = usage.get(names[0]) or usage.get(names[1])
+    return as_count(details.get(name)) if isinstance(details, dict) else None
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
