@@ -45,6 +45,7 @@ def faults() -> str:
 
 def page() -> str:
     """The whole page."""
+    # long: one page of prose
     breaker, admission, timeouts = PolicySettings().breaker, PolicySettings().admission, Timeouts()
     return f"""# Faults
 
