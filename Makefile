@@ -13,7 +13,7 @@ BENCH ?= overhead
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench real lock image clean
+.PHONY: help demo test check format docs bench fuzz real lock image clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -39,6 +39,9 @@ docs: $(VENV)/.for-work ## Write the pages that are made from the code.
 
 bench: $(VENV)/.for-work ## What the gateway costs beside nginx and vllm-router (BENCH=name for another of tests/bench; ARGS for its options).
 	@$(BIN)/python -m tests.bench.$(BENCH) $(ARGS)
+
+fuzz: $(VENV)/.for-work ## Ten minutes of made-up requests and streams (ARGS="--seconds 60" for fewer).
+	@$(BIN)/python -m tests.fuzz.run --seconds 600 $(ARGS)
 
 real: $(VENV)/.for-work $(VENV)/.engine ## Only the tests that start real engines.
 	@$(BIN)/python -m pytest -m real $(ARGS)

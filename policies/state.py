@@ -93,6 +93,7 @@ def take_stock(fleet: Fleet) -> None:
 
 
 def health_changed(fleet: Fleet) -> None:
+    """Some backend's health changed: candidates are looked up anew, and the next one to wake is found."""
     fleet.ready.clear()
     wake_at = float("inf")
     for backend in fleet.backends.values():

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from policies.events import Event, Failed, Joined, Scraped
 from proxy import backends as backends_module
+from proxy.alarming import Alarming
 from proxy.config import Config
 from proxy.config_sections import Backend as BackendSettings
 from proxy.engines import ENGINES
@@ -31,8 +32,8 @@ from proxy.workers_showing import ShowingTogether
 
 log = logging.getLogger("draftlane")
 TICK_SECONDS = 0.25
-PROBE_SECONDS = 5.0
-"""Between two looks for silent backends."""
+LOOK_SECONDS = 5.0
+"""Between two looks for alarms and silent backends."""
 CATCH_UP_SECONDS = 2.0
 """Longest wait for what the other replicas learnt; a slow Redis must not keep a replica from serving."""
 FIRST_LOOK_SECONDS = 3.0
@@ -132,7 +133,7 @@ class Application:
             asyncio.create_task(self._ticks()),
             asyncio.create_task(self._rounds()),
             asyncio.create_task(self._reload_keys()),
-            asyncio.create_task(self._probe_silent()),
+            asyncio.create_task(self._look_around()),
         ]
         try:
             yield
@@ -188,10 +189,13 @@ class Application:
             except Exception:  # the heartbeat must not stop for a fault of ours
                 log.exception("tick failed")
 
-    async def _probe_silent(self) -> None:
-        while self.config.watch.probe_silent:
-            await asyncio.sleep(PROBE_SECONDS)
-            probe_silent(self.gateway)
+    async def _look_around(self) -> None:
+        alarming = Alarming()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            alarming.look(self.gateway.fleet, self.gateway.now())
+            if self.config.watch.probe_silent:
+                probe_silent(self.gateway)
 
     async def _reload_keys(self) -> None:
         while True:

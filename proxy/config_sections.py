@@ -159,6 +159,8 @@ class Timeouts(Section):
     """How long an unused backend connection is kept. Below the 5 s after which the engines close it themselves."""
     client_seconds: Seconds = 60.0
     """Silence of a client in the middle of sending its request."""
+    unread_seconds: Seconds = 600.0
+    """How long a client may leave its answer unread before the connection is closed: it holds a place at the engine."""
 
 
 class Watch(Section):
@@ -217,7 +219,7 @@ class Log(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least important lines that are written."""
-    format: Literal["json", "text"] = "json"
-    """One JSON object a line, or text for people."""
+    format: Literal["json", "text"] | None = None
+    """One JSON object a line, or text for people; text on a terminal and JSON elsewhere when missing."""
     decisions: bool = True
     """One line per decision, with its reason."""

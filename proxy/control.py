@@ -15,8 +15,11 @@ from proxy import errors
 from proxy.errors import GatewayError
 from proxy.version import VERSION
 from proxy.wire.client import Headers
+from proxy.wire.door import too_large
 
 Snapshot = dict[str, Any]
+BODY_BYTES = 16 * 1024 * 1024
+"""Largest body the control plane reads (to explain a request without sending it)."""
 Endpoint = Callable[..., Any]
 
 
@@ -71,7 +74,12 @@ def public_app(answers: Answers, with_admin: bool) -> FastAPI:
 
 def admin_app(answers: Answers) -> FastAPI:
     """The application on the operators' port."""
-    app = FastAPI(title="draftlane admin", version=VERSION, openapi_url="/admin/openapi.json", redirect_slashes=False)
+    app = FastAPI(
+        title="draftlane admin",
+        version=VERSION,
+        openapi_url="/admin/openapi.json",
+        redirect_slashes=False,
+    )
     app.include_router(_health(answers))
     app.include_router(admin_router(answers))
     _speak_openai(app, answers)
@@ -174,13 +182,23 @@ def admin_router(answers: Answers) -> APIRouter:
         operation_id="admin_explain",
         response_model=None,
         openapi_extra=_ANY_BODY,
-        responses=_errors(400, 404),
+        responses=_errors(400, 404, 413),
     )
     async def explain(request: Request, path: str = "/v1/chat/completions") -> Snapshot:
         """Where a request would go now, and why, without sending it; ``x-draftlane-*`` headers count as on one."""
-        return answers.judge(path, await request.body(), request.headers.raw)
+        return answers.judge(path, await _bounded(request), request.headers.raw)
 
     return router
+
+
+async def _bounded(request: Request) -> bytes:
+    """The body, read no further than ``BODY_BYTES``. Raises GatewayError (413)."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES:
+            raise too_large(BODY_BYTES)
+    return body
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

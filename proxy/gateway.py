@@ -240,6 +240,10 @@ class Gateway:
             fault = relay.overdue(now)
             if fault is not None:
                 relay.give_up(fault)
+            elif relay.unread(now):
+                inbound = relay.inbound
+                relay.client_left()
+                inbound.abort()
             elif relay.backend is not None and self.fleet.backends[relay.backend.name].stalled:
                 relay.requeue()
 

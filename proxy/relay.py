@@ -305,6 +305,10 @@ class Relay:
             return "head-timeout" if now - self.sent_at > timeouts.first_byte_seconds else None
         return "idle-timeout" if now - self.heard_at > timeouts.idle_seconds else None
 
+    def unread(self, now: float) -> bool:
+        """The client has taken nothing for so long that its place at the engine is better given to another."""
+        return self.paused and not self.done and now - self.heard_at > self.gateway.config.timeouts.unread_seconds
+
     def give_up(self, fault: str) -> None:
         """Patience ran out."""
         if self.exchange is not None:

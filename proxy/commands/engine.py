@@ -11,7 +11,7 @@ from proxy.simulated.running import server
 
 def engine(
     port: Annotated[int, typer.Option("--port", help="0 takes a free one.")] = 8000,
-    host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     dialect: Annotated[str, typer.Option("--engine", help="Whose wire it speaks: vllm or llamacpp.")] = "vllm",
     model: Annotated[str, typer.Option("--model", help="Name in its model list.")] = "simulated-model",
     depth: Annotated[int, typer.Option("--speculative", min=0, help="Draft tokens per step; 0: none.")] = 0,

@@ -8,6 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from proxy.control import BODY_BYTES
 from tests.live.lanes import (
     ADMIN,
     MODEL,
@@ -313,3 +314,9 @@ async def test_the_lanes_of_the_tests_are_what_they_seem(live: Live) -> None:
     """The stories above rest on it."""
     told = {one["name"]: one for one in (await live.state())["backends"]}
     assert (told["speculative"]["depth"], told["plain"]["depth"]) == (SPECULATIVE.depth, 0)
+
+
+async def test_a_body_too_large_to_be_explained_is_refused_as_the_surfaces_refuse_it(live: Live) -> None:
+    answer = await live.admin.post("/admin/explain", content=b" " * (BODY_BYTES + 1), headers=ADMIN)
+    assert answer.status_code == 413
+    assert error_of(answer)["code"] == "request_too_large"
