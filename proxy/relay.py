@@ -226,6 +226,7 @@ class Relay:
                         self.gap = now - heard_at
                 elif meter.first_token_at is not None:
                     self.first_token_at = meter.first_token_at
+                    self._pass_on_from_now()
                     self.gateway.observe(FirstToken(self.first_token_at, self.id))
         elif self._collected is not None:
             self._collect(data)
@@ -234,6 +235,29 @@ class Relay:
             if not self.inbound.started:
                 self._start()
             self.inbound.write(data)
+
+    def _pass_on_from_now(self) -> None:
+        """After the first token the events are alike: whole chunks may be passed on as they came."""
+        if self.exchange is not None:
+            self.exchange.pass_on = self.chunks
+
+    def chunks(self, data: bytes, payload: bytes) -> None:
+        """``body`` for whole chunks: what the meter leaves as it is goes on with the framing it has."""
+        heard_at = self.heard_at
+        now = self.heard_at = self.gateway.now()
+        if now - heard_at > self.gap:
+            self.gap = now - heard_at
+        meter = self.meter
+        if meter is not None:
+            try:
+                left = meter.feed(payload, now)
+            except Exception:  # noqa: BLE001  # as in body
+                self._meter_broke()
+            else:
+                if left is not payload:
+                    self.inbound.write(left)
+                    return
+        self.inbound.write_chunks(data, payload)
 
     def end(self, trailers: Headers) -> None:
         """The answer is complete."""

@@ -10,9 +10,12 @@ import asyncio
 import ssl
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
 import httptools
+
+from proxy.wire.chunks import missing_after, payload_of
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -52,6 +55,7 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_keep",
         "_length",
+        "_missing",
         "_parser",
         "_pieces",
         "_reason",
@@ -84,6 +88,8 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._answered = self._complete = self._chunked = self._spoiled = self._keep = False
         self._length: int | None = None
+        self._missing = -1
+        """Bytes to the next border of chunks; -1 when it is not known where that is (``proxy.wire.chunks``)."""
 
     # -- asyncio.Protocol
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -94,6 +100,12 @@ class Connection(asyncio.Protocol):
         if exchange is None:  # bytes nobody asked for: this connection is not to be trusted
             self.discard()
             return
+        if self._missing == 0 and exchange.pass_on is not None:
+            payload = payload_of(data)
+            if payload is not None:
+                exchange.pass_on(data, payload)
+                return
+        began = not self.heard
         self.heard = True
         try:
             self._parser.feed_data(data)
@@ -107,6 +119,17 @@ class Connection(asyncio.Protocol):
             self._deliver(exchange)
         if self._complete and self.exchange is exchange:
             self._finish(exchange)
+        elif self._chunked:
+            self._find_border(data, began)
+
+    def _find_border(self, data: bytes, began: bool) -> None:
+        """Follow the chunks, so that whole ones can be told from the next read on."""
+        if began:  # with the head; one that comes in two reads, or after a 1xx, is left to the parser
+            single = self._answered and data[9:12] == b"%d" % self._status
+            self._missing = missing_after(data, data.find(b"\r\n\r\n") + 4) if single else -1
+        elif self._missing >= 0:
+            left = self._missing - len(data)
+            self._missing = left if left >= 0 else missing_after(data, self._missing)
 
     def eof_received(self) -> bool:
         return False
@@ -224,7 +247,17 @@ def _drained(transport: asyncio.Transport) -> bool:
 class Exchange:
     """One request to one backend; the handle by which the relay pauses or cancels it."""
 
-    __slots__ = ("bodiless", "connection", "paused", "pool", "receiver", "request_body", "request_head", "task")
+    __slots__ = (
+        "bodiless",
+        "connection",
+        "pass_on",
+        "paused",
+        "pool",
+        "receiver",
+        "request_body",
+        "request_head",
+        "task",
+    )
 
     def __init__(self, pool: "Pool", head: bytes, body: bytes, receiver: Receiver, bodiless: bool) -> None:
         self.pool = pool
@@ -233,6 +266,8 @@ class Exchange:
         self.receiver = receiver
         self.bodiless = bodiless
         """The answer has no body whatever its headers say (HEAD)."""
+        self.pass_on: Callable[[bytes, bytes], None] | None = None
+        """Set by a receiver that wants whole chunks as they came, instead of ``body``: (the bytes, the payload in them)."""
         self.paused = False
         self.connection: Connection | None = None
         self.task: asyncio.Task[None] | None = None

@@ -157,6 +157,15 @@ class FastInbound:
         if not transport.is_closing():  # closed, but nobody told us yet: uvloop would raise
             transport.write(data)
 
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
+        """See ``Inbound``."""
+        if not self._chunked or self._head or self.disconnected:
+            self.write(payload)
+            return
+        transport = self._protocol.transport
+        if not transport.is_closing():
+            transport.write(data)
+
     def finish(self, trailers: Headers) -> None:
         """See ``Inbound``."""
         if self.answered:

@@ -69,6 +69,9 @@ class Inbound(Protocol):
     def write(self, data: bytes) -> None:
         """Send body bytes."""
 
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
+        """As ``write(payload)``, which ``data`` holds in whole chunks of HTTP/1.1."""
+
     def finish(self, trailers: Headers) -> None:
         """The answer is complete."""
 

@@ -80,6 +80,10 @@ class AsgiInbound:
             self._slow = True
             self.served.client_slow()
 
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
+        """See ``Inbound``. ASGI has no framing."""
+        self.write(payload)
+
     def finish(self, trailers: Headers) -> None:
         """See ``Inbound``. Trailers are an ASGI extension few servers have; they are dropped."""
         self._messages.append({"type": "http.response.body", "body": b"", "more_body": False})
