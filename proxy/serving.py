@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -100,6 +101,12 @@ async def _started(servers: list[GracefulServer], tasks: list[asyncio.Task[None]
         await asyncio.sleep(0.01)
 
 
+def settle_memory() -> None:
+    """What was made by now stays: the collector need not walk it again, which stops all streams for tens of milliseconds."""
+    gc.collect()
+    gc.freeze()
+
+
 async def serve_forever(config: Config, announce: Callable[[Application, Ports], None]) -> int:
     """Serve until SIGTERM or SIGINT, then let answers finish; a second signal ends at once. The exit status."""
     over = asyncio.Event()
@@ -114,6 +121,7 @@ async def serve_forever(config: Config, announce: Callable[[Application, Ports],
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, told)
         announce(app, ports)
+        settle_memory()
         await over.wait()
     return 0
 

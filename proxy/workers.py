@@ -24,7 +24,7 @@ import uvloop
 
 from proxy.config import Config
 from proxy.log import Direct
-from proxy.serving import Place, Ports, serving
+from proxy.serving import Place, Ports, serving, settle_memory
 from proxy.workers_channel import Message, Ready, Stop, Unframer, framed
 from proxy.workers_hub import Hub
 from proxy.workers_link import Siblings
@@ -268,6 +268,7 @@ async def _serve(config: Config, place: Place) -> None:
     siblings = place.siblings
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, siblings.stopping.set)
     async with serving(config, place) as (_, _, server):
+        settle_memory()
         siblings.ready()
         log.info("worker %d serves (process %d)", siblings.worker, os.getpid())
         await siblings.stopping.wait()
