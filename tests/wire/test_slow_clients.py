@@ -42,7 +42,7 @@ async def test_a_client_that_reads_nothing_holds_the_backend_up(form: str) -> No
             held = flood.sent
             await asyncio.sleep(0.05)
         assert held * len(PIECE) < 16_000_000  # socket buffers of both hops, 4 MB each way at most on Linux
-        rig.later(10_000)  # a slow client is not a silent backend
+        rig.later(500)  # a slow client is not a silent backend
         assert rig.faults == []
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]  # see above
         got = await client.head()
@@ -51,6 +51,18 @@ async def test_a_client_that_reads_nothing_holds_the_backend_up(form: str) -> No
             size += len(got.body)
             got.body = b""
         assert (got.complete, size) == (True, PIECES * len(PIECE))
+
+
+async def test_a_client_that_never_reads_gives_its_place_at_the_engine_back(form: str) -> None:
+    flood = Flood()
+    script: Script = flood
+    async with scene(form, script) as (rig, _, client):
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # see above
+        await client.send(post(CHAT_STREAM))
+        await until(lambda: flood.sent and next(iter(rig.gateway.live)).paused)
+        rig.later(601)
+        assert not rig.gateway.live
+        assert [backend.own_in_flight for backend in rig.gateway.fleet.backends.values()] == [0]
 
 
 async def test_memory_does_not_grow_with_a_streams_length(form: str) -> None:
