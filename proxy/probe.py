@@ -52,6 +52,9 @@ class Nobody:
     def write(self, data: bytes) -> None:
         """Read and forgotten; the meter has seen it."""
 
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
+        """As ``write``."""
+
     def finish(self, trailers: Headers) -> None:
         """The answer is complete."""
 
