@@ -32,11 +32,13 @@ class Backend:
         "capacity",
         "counters",
         "crowd_integral",
+        "decoding",
         "depth",
         "drafts_always",
         "draining",
         "engine",
         "finished_at",
+        "foreign_waiting",
         "heard_at",
         "in_flight",
         "lane",
@@ -56,6 +58,7 @@ class Backend:
         "prefill",
         "prefilled",
         "price_weight",
+        "prompt_mean",
         "refuses",
         "request_seconds",
         "slope",
@@ -65,6 +68,7 @@ class Backend:
         "touched_at",
         "upfront",
         "waiting",
+        "waiting_output",
         "waiting_tokens",
         "warm",
         "width",
@@ -81,8 +85,16 @@ class Backend:
         """Uncached prompt tokens of requests without a first token (p)."""
         self.prefilled = self.own_prefilled = 0.0
         """Uncached prompt tokens prefilled so far (Q)."""
+        self.waiting_output = 0.0
+        """Output tokens predicted for requests of ours without a first token."""
+        self.prompt_mean = 0.0
+        """Decayed mean of uncached prompt tokens per request; 0 before the first."""
+        self.foreign_waiting = 0.0
+        """Requests of other replicas without a first token, judged by their waiting tokens."""
+        self.decoding = 0.0
+        """Requests in flight that have their first token."""
         self.crowd_integral = 0.0
-        """∫ in_flight dt (I)."""
+        """∫ decoding dt (I)."""
         self.touched_at = joined.at
         self.peers: dict[str, Peer] = {}
         self.stalled = False
@@ -118,12 +130,25 @@ class Backend:
         that only changes when a request comes or goes or a learner learns. Called by every method that changes it.
         """
         n, prefill = self.in_flight, self.prefill
-        price = self.price_weight * n
+        crowd = self._crowd_ahead()
         over = n / self.capacity if n > self.capacity > 0 else 1.0
         self.upfront = prefill * 0.5 * self.waiting_tokens + self.base
-        self.per_input = prefill + price * prefill
+        self.per_input = prefill + self.price_weight * n * prefill
         crowding = 0.5 * (self.slope + self.width * prefill)
-        self.per_output = over * (self.base + self.slope * (n + 1)) + price * crowding
+        self.per_output = over * (self.base + self.slope * (crowd + 1.0)) + self.price_weight * crowd * crowding
+
+    def _crowd_ahead(self) -> float:
+        """Requests that will decode beside a newcomer: those decoding now, and of those waiting the share of the time
+        ahead that they will spend decoding. A queue of long prompts with short answers is no crowd: taking it for one
+        kept decode-heavy requests away from an idle batch, and a reversed assignment of lanes confirmed itself.
+        """
+        waiting = self.without_first + self.foreign_waiting
+        if waiting <= 0.0:
+            return self.decoding
+        answer = self.waiting_output / self.without_first if self.without_first else 0.0
+        decode = answer * (self.base + self.slope * self.decoding) / self.base_per_step
+        queue = 0.5 * self.prefill * self.waiting_tokens
+        return self.decoding + waiting * decode / max(decode + queue, 1e-9)
 
     def describe(self, joined: Joined) -> None:
         """Take over what configuration and discovery say; what was learnt stays."""
@@ -141,51 +166,54 @@ class Backend:
         self.capacity = joined.max_requests or 0
 
     def touch(self, now: float) -> None:
-        """Bring the integral of requests in flight up to ``now``; call before every change of the count."""
+        """Bring the integral of decoding requests up to ``now``; call before every change of the count."""
         passed = now - self.touched_at
         if passed > 0.0:
-            self.crowd_integral += self.in_flight * passed
+            self.crowd_integral += self.decoding * passed
             self.touched_at = now
 
-    def take(self, now: float, tokens: float) -> None:
-        """A request of ours was sent here, with this many uncached prompt tokens."""
+    def take(self, now: float, tokens: float, output: float) -> None:
+        """A request of ours was sent here, with this many uncached prompt tokens and predicted output tokens."""
         self.touch(now)
         if self.own_in_flight == 0:
             self.heard_at = now
         self.in_flight += 1
         self.own_in_flight += 1
-        self.without_first += 1
-        self.waiting_tokens += tokens
-        self.own_waiting_tokens += tokens
+        self.prompt_mean += (0.05 if self.prompt_mean else 1.0) * (tokens - self.prompt_mean)
+        self._wait(1, tokens, output)
         self.reckon()
 
-    def prefill_done(self, tokens: float) -> None:
-        """A request of ours has its first token."""
-        self.without_first -= 1
-        self.waiting_tokens -= tokens
-        self.own_waiting_tokens -= tokens
+    def prefill_done(self, tokens: float, output: float) -> None:
+        """A request of ours has its first token; ``touch`` first."""
         self.prefilled += tokens
         self.own_prefilled += tokens
-        self._settle_waiting()
+        self._wait(-1, -tokens, -output)
         self.reckon()
 
-    def drop(self, now: float, tokens: float, waiting: bool) -> None:
+    def drop(self, now: float, tokens: float, output: float, waiting: bool) -> None:
         """A request of ours is gone from here."""
         self.touch(now)
         self.in_flight -= 1
         self.own_in_flight -= 1
         if waiting:
-            self.without_first -= 1
-            self.waiting_tokens -= tokens
-            self.own_waiting_tokens -= tokens
-            self._settle_waiting()
+            self._wait(-1, -tokens, -output)
+        else:
+            self._count()
         self.reckon()
 
-    def _settle_waiting(self) -> None:
-        """Sums of floats do not return to zero by themselves."""
+    def _wait(self, requests: int, tokens: float, output: float) -> None:
+        """Change what waits for a first token. Sums of floats do not return to zero by themselves."""
+        self.without_first += requests
+        self.waiting_output += output
+        self.waiting_tokens += tokens
+        self.own_waiting_tokens += tokens
         if self.without_first == 0:
-            self.own_waiting_tokens = 0.0
+            self.own_waiting_tokens = self.waiting_output = 0.0
             self.waiting_tokens = sum(peer.waiting_tokens for peer in self.peers.values()) if self.peers else 0.0
+        self._count()
+
+    def _count(self) -> None:
+        self.decoding = max(0.0, self.in_flight - self.without_first - self.foreign_waiting)
 
     def hear_peer(self, told: PeerLoad) -> None:
         """Replace a replica's share; late and duplicated news change nothing."""
@@ -209,7 +237,11 @@ class Backend:
     def sum_peers(self) -> None:
         """Add up own and foreign load."""
         self.in_flight = self.own_in_flight + sum(peer.in_flight for peer in self.peers.values())
-        self.waiting_tokens = self.own_waiting_tokens + sum(peer.waiting_tokens for peer in self.peers.values())
+        foreign = sum(peer.waiting_tokens for peer in self.peers.values())
+        self.waiting_tokens = self.own_waiting_tokens + foreign
+        others = self.in_flight - self.own_in_flight
+        self.foreign_waiting = min(float(others), foreign / self.prompt_mean) if self.prompt_mean else 0.0
+        self._count()
         self.reckon()
 
     def hear_pulse(self, pulse: Pulse, settings: PolicySettings) -> bool:

@@ -1,10 +1,10 @@
 """Policy ``break-even``, the default: send each request where it costs least, the delay of the others included.
 
 Intent: a request gains from speculation in proportion to its output and pays in proportion to its input and the crowd it
-joins. For backend j with n in flight, p prompt tokens waiting, learnt first-token and step parameters c, F, b:
+joins. For backend j with n in flight, m of them in the steps ahead, p prompt tokens waiting, learnt parameters c, F, b:
 
-    τ = (F + b·(n+1)) / AL                                          seconds per output token of this class there
-    J = c·(½·p + in_j) + F + out·τ + w·n·(c·in_j + V)               V = out/AL · (b + c·(1+k)) / 2,  k = 0 on plain
+    τ = (F + b·(m+1)) / AL                                          seconds per output token of this class there
+    J = c·(½·p + in_j) + F + out·τ + w·(n·c·in_j + m·V)             V = out/AL · (b + c·(1+k)) / 2,  k = 0 on plain
 
 and the smallest J wins. Above the engine's capacity ``out·τ·(n − capacity)/capacity`` is added for the queue.
 V is what the decode costs each of the others per step: b says so directly but is learnt from little, c·(1+k) is the

@@ -47,7 +47,7 @@ def release(live: Live, at: float) -> None:
     backend = live.backend
     if backend is None:
         return
-    backend.drop(at, live.charge, live.first_at is None)
+    backend.drop(at, live.charge, live.output_tokens, live.first_at is None)
     if live.trial:
         backend.breaker.trying = max(0, backend.breaker.trying - 1)
         live.trial = False
@@ -64,7 +64,7 @@ def dispatched(fleet: Fleet, event: Dispatched) -> None:
     tokens = live.uncached(backend.name)
     live.charge, live.expected_cached = tokens, live.input_tokens - tokens
     live.prefill_load = tokens + backend.waiting_tokens
-    backend.take(event.at, tokens)
+    backend.take(event.at, tokens, live.output_tokens)
     live.backend, live.dispatched_at, live.first_at = backend, event.at, None
     live.crowd_at, live.prefilled_at = backend.crowd_integral, backend.prefilled
     fleet.turn += 1
@@ -100,7 +100,7 @@ def _have_first(live: Live, backend: Backend, at: float) -> None:
     backend.touch(at)
     live.first_at, live.presumed = at, False
     live.crowd_at, live.prefilled_at = backend.crowd_integral, backend.prefilled + live.charge
-    backend.prefill_done(live.charge)
+    backend.prefill_done(live.charge, live.output_tokens)
 
 
 def first_token(fleet: Fleet, event: FirstToken) -> None:

@@ -163,6 +163,11 @@ def _steps(live: Live, backend: Backend, ended: Finished, tokens: int | None) ->
     return None
 
 
+def _half_read(backend: Backend) -> float:
+    """Prompt tokens read of the prompt under way: half of one, in the mean; a prompt counts when it is done."""
+    return 0.5 * min(backend.prompt_mean, backend.waiting_tokens)
+
+
 def _times(live: Live, backend: Backend, at: float) -> dict[str, object]:
     """Decode time, crowd and foreign prefill. What did not stream gets its expected time to first token deducted."""
     if live.arrived.n > 1:
@@ -181,7 +186,7 @@ def _times(live: Live, backend: Backend, at: float) -> dict[str, object]:
         "ttft_seconds": first - live.dispatched_at if streamed else None,
         "decode_seconds": seconds,
         "crowd": max(1.0, (backend.crowd_integral - live.crowd_at) / span),
-        "prefilled": max(0.0, backend.prefilled - live.prefilled_at),
+        "prefilled": max(0.0, backend.prefilled - live.prefilled_at) + _half_read(backend),
         "streamed": streamed,
     }
 

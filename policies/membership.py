@@ -35,10 +35,10 @@ def _move(fleet: Fleet, old: Backend, new: Backend, at: float) -> None:
     for live in fleet.live.values():
         if live.backend is old:
             waiting = live.first_at is None
-            old.drop(at, live.charge, waiting)
-            new.take(at, live.charge)
+            old.drop(at, live.charge, live.output_tokens, waiting)
+            new.take(at, live.charge, live.output_tokens)
             if not waiting:
-                new.prefill_done(live.charge)
+                new.prefill_done(live.charge, live.output_tokens)
             live.backend, live.trial = new, False
             live.crowd_at, live.prefilled_at = new.crowd_integral, new.prefilled
     new.peers, old.peers = old.peers, {}

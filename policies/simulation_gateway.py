@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import get_args
 
 from policies.decide import decide
-from policies.decision import Decision
+from policies.decision import Decision, Verdict
 from policies.events import Arrived, Event, Joined
 from policies.fleet import Fleet, advance
 from policies.settings import PolicyName, PolicySettings
@@ -39,12 +39,16 @@ class Gateway:
     def route(self, arrived: Arrived, job: Job) -> str:
         """Advance by the arrival, decide. A request that no other backend can take stays where it was."""
         advance(self.fleet, arrived)
-        verdict = decide(self.fleet, arrived)
+        verdict = self.ask(arrived)
         if not isinstance(verdict, Decision) and arrived.excluded:
-            verdict = decide(self.fleet, arrived._replace(excluded=()))
+            verdict = self.ask(arrived._replace(excluded=()))
         if not isinstance(verdict, Decision):
             raise Unserved(f"{job.id}: {verdict}")
         return verdict.backend
+
+    def ask(self, arrived: Arrived) -> Verdict:
+        """What would be decided now; changes nothing."""
+        return decide(self.fleet, arrived)
 
     def observe(self, event: Event) -> None:
         """Advance."""

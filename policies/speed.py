@@ -12,7 +12,9 @@ Why three numbers for the step. The decode time D of a request with S steps hold
 ``y = (D − c·P)/S`` for the step time puts the error of c, which also holds queueing, into y; near saturation D is mostly
 c·P and y mostly that error. Long prompts then make the backend that serves them look slow per step, decode-heavy requests
 leave it, more long prompts fill the room: a reversed assignment that confirms itself. So e is estimated together with F
-and b, from ``D/S = F + b·n̄ + e·P/S``, and an observation that is mostly foreign prefill weighs little in all of this.
+and b, from ``D/S = F + b·n̄ + e·P/S``, and an observation that is mostly foreign prefill weighs little in all of this;
+the reference step it leaves alone, or a backlog of prompts would raise the prior of F. n̄ counts requests that decode:
+those that wait for their first token are in nobody's step (``Backend.decoding``).
 """
 
 from math import exp, log
@@ -114,8 +116,9 @@ class Speed:
         trust = 1.0 if lesson.streamed else 0.5
         noise = (0.2 * self.step) ** 2 + (0.3 * others) ** 2
         pure = self.purity = (0.2 * self.step) ** 2 / noise
-        own = max(took - others, 0.3 * took)
-        rate = max(0.05 * pure, 1.0 / (self.completions + 1))
+        drowned = others > 0.5 * took
+        own = max(took - others, (0.1 if drowned else 0.3) * took)
+        rate = max(0.0 if drowned else 0.05 * pure, 1.0 / (self.completions + 1))
         self.step = max(SHORTEST, self.step + rate * (min(own, 3.0 * self.step) - self.step))
         expected = max(self.fixed + self.per_request * lesson.crowd + others, 1e-9)
         miss = took - expected

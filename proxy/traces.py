@@ -139,7 +139,7 @@ def _journal(path: Path) -> Iterator[Asked]:
                 if start is not None and prompt is not None:
                     yield Asked(start.at, start.app, prompt, event.completion_tokens)
     except journal.JournalError as error:
-        raise TraceError(error.path, error.line, str(error).partition(": ")[2]) from None
+        raise TraceError(error.path, error.line, str(error).removeprefix(f"{error.path}:{error.line}: ")) from None
 
 
 def _seconds(value: object) -> float:

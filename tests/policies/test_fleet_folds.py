@@ -64,7 +64,7 @@ def test_counts_follow_a_request_from_dispatch_to_its_end() -> None:
     assert (backend.in_flight, backend.waiting_tokens, backend.prefilled) == (1, 0.0, 100.0)
     advance(fleet, Finished(4.0, "r", completion_tokens=50))
     assert (backend.in_flight, backend.waiting_tokens) == (0, 0.0)
-    assert backend.crowd_integral == 3.0
+    assert backend.crowd_integral == 2.0
     assert fleet.live == {}
 
 
