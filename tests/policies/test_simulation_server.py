@@ -32,6 +32,7 @@ def drive(engine: Engine, flights: list[Flight]) -> list[Flight]:
 
 def stepped(engine: Engine, flights: list[Flight]) -> dict[str, tuple[float, float]]:
     """The same server as its engine would run it: one step after the other. First token and end per request."""
+    # long: one engine step, told in the order in which an engine does it
     coming = list(flights)
     waiting: list[Flight] = []
     prefill: list[Flight] = []

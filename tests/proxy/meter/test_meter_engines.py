@@ -318,6 +318,7 @@ def test_a_compressed_stream_is_left_whole_even_when_usage_should_go() -> None:
 
 
 def test_responses_tell_usage_in_the_last_event() -> None:
+    # long: one stream, whole, as the engine sends it
     usage = {
         "input_tokens": 70,
         "input_tokens_details": {"cached_tokens": 64},
