@@ -110,19 +110,8 @@ def overhead(
 ) -> None:
     """Measure the gateway's overhead beside what else is installed."""
     console = Console(stderr=as_json)
-    if compiler() is None:
-        console.print("A C compiler is needed (cc or gcc): backend and client are programs in C.")
-        raise typer.Exit(2)
-    here = installed()
-    names = [name for name, present in here.items() if present and references] + ["draftlane"]
-    for name in [name for name, present in here.items() if not present]:
-        console.print(f"{name} is not installed: no comparison with it.")
-    size = Size(seconds, streams, events, held)
-    with tempfile.TemporaryDirectory() as place, Progress(console=console, transient=True) as progress:
-        folder = Path(place)
-        build(folder)
-        bodies(folder, size)
-        all_rounds, beside = measured(folder, names, size, rounds, progress)
+    names = _names(console, references)
+    all_rounds, beside = _measured(console, names, Size(seconds, streams, events, held), rounds)
     summaries = {name: summary(all_rounds[name], beside[name]) for name in names}
     wrong, short = faults(all_rounds), missed(summaries)
     table = rows(summaries)
@@ -135,6 +124,24 @@ def overhead(
     if write:
         write_page(markdown(table), rounds)
     raise typer.Exit(1 if wrong else 0)
+
+
+def _names(console: Console, references: bool) -> list[str]:
+    if compiler() is None:
+        console.print("A C compiler is needed (cc or gcc): backend and client are programs in C.")
+        raise typer.Exit(2)
+    here = installed()
+    for name in [name for name, present in here.items() if not present]:
+        console.print(f"{name} is not installed: no comparison with it.")
+    return [name for name, present in here.items() if present and references] + ["draftlane"]
+
+
+def _measured(console: Console, names: list[str], size: Size, rounds: int) -> tuple[Rounds, Rounds]:
+    with tempfile.TemporaryDirectory() as place, Progress(console=console, transient=True) as progress:
+        folder = Path(place)
+        build(folder)
+        bodies(folder, size)
+        return measured(folder, names, size, rounds, progress)
 
 
 def _print(console: Console, table: list[list[str]], complaints: list[str]) -> None:
