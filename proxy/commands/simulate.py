@@ -12,7 +12,7 @@ from rich.progress import Progress, TaskID
 
 from policies.roofline import Chip, Network, together
 from policies.simulation_gateway import KNOWING, PRODUCTION
-from policies.simulation_workload import Asked, Drafter, at_rate, jobs
+from policies.simulation_workload import Asked, Drafter, Job, at_rate, jobs
 from proxy import presets, traces
 from proxy import simulation_runs as runs
 from proxy.commands.estimate import pick, stored_as
@@ -88,7 +88,7 @@ def read_trace(paths: Sequence[Path], requests: int | None) -> list[Asked]:
     return trace
 
 
-def simulate(
+def simulate(  # long: one line per option
     trace: Annotated[list[Path], typer.Argument(help="Azure CSV, Mooncake JSONL, t_s CSV, or a journal.")],
     policy: Annotated[str, typer.Option("--policy", help="Names with commas between.")] = DEFAULT_POLICIES,
     rate: Annotated[str | None, typer.Option("--rate", help="Requests per second; default: as in the trace.")] = None,
@@ -113,29 +113,23 @@ def simulate(
     kinds = contents_of(content or [], garage.drafter, asked)
     unit = presets.capacity(garage.base, asked) * mix.total
     rates = [*rates_of(rate, "--rate"), *(share * unit for share in rates_of(load, "--load"))]
-    arrivals = [at_rate(asked, wanted) for wanted in rates] or [asked]
-    with Progress(console=Console(stderr=True), transient=True, disable=as_machine) as bar:
-        results = [
-            runs.compare(jobs(one, seed, kinds), garage, mix, names, shown_by(bar, len(asked))) for one in arrivals
-        ]
-    setup = {
-        "trace": [str(path) for path in trace],
-        "requests": len(asked),
-        "gpu": gpu,
-        "gpus": gpus,
-        "model": network.name,
-        "drafter": drafter,
-        "profile": None if profile is None else str(profile),
-        "content": kinds,
-        "plain": mix.plain,
-        "speculative": mix.speculative,
-        "seed": seed,
-        "hardware": garage.base._asdict(),
-    }
+    paced = [jobs(at_rate(asked, wanted), seed, kinds) for wanted in rates] or [jobs(asked, seed, kinds)]
+    results = run_all(paced, garage, mix, names, quiet=as_machine)
+    setup = {"trace": [str(path) for path in trace], "requests": len(asked), "content": kinds, "seed": seed}
+    setup |= {"gpu": gpu, "gpus": gpus, "model": network.name, "hardware": garage.base._asdict()}
+    setup |= {"drafter": drafter, "profile": None if profile is None else str(profile), **mix._asdict()}
     if as_machine:
         typer.echo(json.dumps(as_json(setup, results), indent=2))
     else:
         show(setup, results)
+
+
+def run_all(
+    paced: Sequence[Sequence[Job]], garage: runs.Garage, mix: runs.Mix, policies: Sequence[str], quiet: bool
+) -> list[runs.Result]:
+    """One comparison per rate."""
+    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as bar:
+        return [runs.compare(one, garage, mix, policies, shown_by(bar, len(one))) for one in paced]
 
 
 def garage_of(chip: Chip, network: Network, weights: str | None, drafter: str, profile: Path | None) -> runs.Garage:

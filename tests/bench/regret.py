@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 from policies.simulation import simulate
@@ -111,17 +112,27 @@ def rows(done: dict[str, Figures]) -> dict[str, Row]:
     }
 
 
-def summary(results: Sequence[dict[str, Row]], markdown: bool) -> Iterator[str]:
-    """Mean and worst regret, P99, and the worst against least-load, per policy."""
-    bar = "|" if markdown else ""
-    yield f"{bar}{'policy':<22}{bar}{'mean':>9}{bar}{'worst':>9}{bar}{'P99 mean':>10}{bar}{'worst vs least-load':>21}{bar}"
+Results = dict[tuple[str, str, float], list[dict[str, Row]]]
+"""Rows of every seed, by (trace, drafter, load)."""
+
+
+def summary(results: Results, markdown: bool) -> Iterator[str]:
+    """Per policy: mean regret, the worst scenario (mean of its seeds), the worst run, P99, the worst run against least-load."""
+    bar = "|" if markdown else " "
+    heads = ("policy", "mean", "worst", "worst run", "P99 mean", "worst vs least-load")
+    yield bar + bar.join(f"{head:<22}" if not n else f"{head:>10}" for n, head in enumerate(heads)) + bar
     if markdown:
-        yield "|---|---|---|---|---|"
-    for name in sorted(results[0], key=lambda n: sum(r[n].mean for r in results)):
-        every = [result[name] for result in results]
-        mean, worst = sum(r.mean for r in every) / len(every), max(r.mean for r in every)
-        p99, load = sum(r.p99 for r in every) / len(every), max(r.against_least_load for r in every)
-        yield f"{bar}{name:<22}{bar}{mean:>+9.1%}{bar}{worst:>+9.1%}{bar}{p99:>+10.1%}{bar}{load:>+21.1%}{bar}"
+        yield "|---|---|---|---|---|---|"
+    runs = [result for seeds in results.values() for result in seeds]
+    for name in sorted(runs[0], key=lambda n: sum(run[n].mean for run in runs)):
+        cells = (
+            mean(run[name].mean for run in runs),
+            max(mean(seed[name].mean for seed in seeds) for seeds in results.values()),
+            max(run[name].mean for run in runs),
+            mean(run[name].p99 for run in runs),
+            max(run[name].against_least_load for run in runs),
+        )
+        yield bar + bar.join((f"{name:<22}", *(f"{cell:>+10.1%}" for cell in cells))) + bar
 
 
 def parse() -> argparse.Namespace:
@@ -145,10 +156,10 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Run all scenarios and print."""
     args = parse()
-    results = []
+    results: Results = {}
     for scenario in scenarios(args):
         result = rows(run(scenario, args.policies))
-        results.append(result)
+        results.setdefault((scenario.trace, scenario.drafter, scenario.load), []).append(result)
         mine, best = result[args.policies[0]], min(result, key=lambda name: result[name].mean)
         print(  # noqa: T201  # a script for people
             f"{scenario.name:<62} {args.policies[0]} {mine.mean:+.1%} p99 {mine.p99:+.1%} spec {mine.share:.2f} "
