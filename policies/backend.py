@@ -7,6 +7,10 @@ from policies.events import Joined, PeerLoad, Pulse, Scraped
 from policies.settings import PolicySettings
 from policies.speed import Speed
 
+AHEAD = 0.4
+"""Discount on requests that wait for their first token when the price of a prompt is reckoned: they are read before it and
+feel it in their decode only. (All of them at full price: a queue of short answers frightens away more than it should.)"""
+
 
 class Peer:
     """Another replica's share of a backend's load."""
@@ -133,7 +137,8 @@ class Backend:
         crowd = self._crowd_ahead()
         over = n / self.capacity if n > self.capacity > 0 else 1.0
         self.upfront = prefill * 0.5 * self.waiting_tokens + self.base
-        self.per_input = prefill + self.price_weight * n * prefill
+        delayed = n - AHEAD * (self.without_first + self.foreign_waiting)
+        self.per_input = prefill + self.price_weight * delayed * prefill
         crowding = 0.5 * (self.slope + self.width * prefill)
         self.per_output = over * (self.base + self.slope * (crowd + 1.0)) + self.price_weight * crowd * crowding
 

@@ -4,7 +4,9 @@ Intent: a request gains from speculation in proportion to its output and pays in
 joins. For backend j with n in flight, m of them in the steps ahead, p prompt tokens waiting, learnt parameters c, F, b:
 
     τ = (F + b·(m+1)) / AL                                          seconds per output token of this class there
-    J = c·(½·p + in_j) + F + out·τ + w·(n·c·in_j + m·V)             V = out/AL · (b + c·(1+k)) / 2,  k = 0 on plain
+    J = c·(½·p + in_j) + F + out·τ + w·(n'·c·in_j + m·V)            V = out/AL · (b + c·(1+k)) / 2,  k = 0 on plain
+
+with n' = n less 0.4 of those waiting for their first token (``policies.backend``),
 
 and the smallest J wins. Above the engine's capacity ``out·τ·(n − capacity)/capacity`` is added for the queue.
 V is what the decode costs each of the others per step: b says so directly but is learnt from little, c·(1+k) is the
