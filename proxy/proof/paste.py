@@ -2,6 +2,8 @@
 
 import json
 
+WITH_MODEL = ("draft_model", "eagle", "eagle3", "medusa", "mlp_speculator")
+"""Methods of vLLM whose configuration names the drafter's weights."""
 KNOWN = ("vllm", "llamacpp", "sglang")
 
 
@@ -13,7 +15,9 @@ def flags(engine: str, depth: int, method: str | None = None) -> list[str]:
     num_steps drafts, verified together with the last accepted token.
     """
     if engine == "vllm":
-        config = {"method": method or "YOUR-METHOD", "num_speculative_tokens": depth}
+        config: dict[str, object] = {"method": method or "YOUR-METHOD", "num_speculative_tokens": depth}
+        if method in WITH_MODEL:
+            config["model"] = "YOUR-DRAFT-MODEL"
         return ["--speculative-config", json.dumps(config)]
     if engine == "llamacpp":
         return [llamacpp_flag(method), str(depth)]
