@@ -1,6 +1,6 @@
 """Writes made-up traces of services unlike the public ones, for ``regret.py``. Nothing was tuned on them.
 
-python tests/bench/services.py FOLDER [--requests 5000]
+python tests/bench/strangers.py FOLDER [--requests 5000]
 """
 
 import argparse
