@@ -261,9 +261,12 @@ class Backend:
         if self.without_first:
             prefill = self.speed.start + self.speed.prefill * self.waiting_tokens
             patience = max(patience, rules.first_token_factor * prefill)
-            if self.without_first >= self.own_in_flight:
-                cold = self.speed.completions < settings.cold_requests
-                patience = max(patience, rules.cold_first_token_seconds if cold else rules.first_token_seconds)
+            # Only what flows can fall silent. Who waits may wait behind answers that do not stream (a queue, a full slot).
+            flowing = self.own_in_flight - self.without_first if pulse.flowing is None else pulse.flowing
+            if flowing <= 0:
+                behind = pulse.streams is not None and self.own_in_flight > pulse.streams
+                slow = behind or self.speed.completions < settings.cold_requests
+                patience = max(patience, rules.cold_first_token_seconds if slow else rules.first_token_seconds)
         before = self.stalled
         self.stalled = self.own_in_flight > 0 and pulse.at - self.heard_at > patience
         return self.stalled != before

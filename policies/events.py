@@ -190,6 +190,10 @@ class Pulse(NamedTuple):
     heard_at: float
     longest_gap_seconds: float
     """Longest silence between two reads of one stream since the last pulse."""
+    streams: int | None = None
+    """Streams in flight."""
+    flowing: int | None = None
+    """Of them, streams past their first token."""
 
 
 class Scraped(NamedTuple):

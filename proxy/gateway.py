@@ -249,14 +249,19 @@ class Gateway:
 
     def _pulses(self, now: float) -> list[Pulse]:
         """One per backend with streams in flight; answers that do not stream are silent by nature."""
-        heard: dict[str, tuple[float, float]] = {}
+        heard: dict[str, Pulse] = {}
         for relay in self.live:
             if relay.asked.stream and not relay.paused and relay.backend is not None:
                 name = relay.backend.name
-                at, gap = heard.get(name, (0.0, 0.0))
-                heard[name] = max(at, relay.heard_at), max(gap, relay.gap)
+                seen = heard.get(name) or Pulse(now, name, 0.0, 0.0, 0, 0)
+                heard[name] = seen._replace(
+                    heard_at=max(seen.heard_at, relay.heard_at),
+                    longest_gap_seconds=max(seen.longest_gap_seconds, relay.gap),
+                    streams=(seen.streams or 0) + 1,
+                    flowing=(seen.flowing or 0) + (relay.first_token_at is not None),
+                )
                 relay.gap = 0.0
-        return [Pulse(now, name, at, gap) for name, (at, gap) in sorted(heard.items())]
+        return [heard[name] for name in sorted(heard)]
 
     def sweep(self) -> None:
         """Once a second: idle connections."""

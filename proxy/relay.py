@@ -299,7 +299,7 @@ class Relay:
     def _elsewhere(self, fault: str, status: int | None) -> bool:
         """Try the next backend if nothing was sent to the client and the judgement allows it."""
         backend = self.backend
-        if self.inbound.started or backend is None:
+        if self.inbound.started or backend is None or self.arrived.surface == SYNTHETIC:
             return False
         excluded = (*self.arrived.excluded, backend.name)
         arrived = self.arrived._replace(at=self.gateway.now(), excluded=excluded, after=fault)
