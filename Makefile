@@ -43,7 +43,7 @@ bench: $(VENV)/.for-work ## What the gateway costs beside nginx and vllm-router 
 fuzz: $(VENV)/.for-work ## Ten minutes of made-up requests and streams (ARGS="--seconds 60" for fewer).
 	@$(BIN)/python -m tests.fuzz.run --seconds 600 $(ARGS)
 
-real: $(VENV)/.for-work $(VENV)/.engine ## Only the tests that start real engines.
+real: $(VENV)/.for-work $(VENV)/.engine ## Only the tests that start real engines, with the comparisons that take minutes.
 	@$(BIN)/python -m pytest -m real $(ARGS)
 
 lock: $(VENV)/.for-work ## Pin what pyproject.toml asks for (ARGS=--upgrade for newer versions).

@@ -16,7 +16,7 @@ from proxy.llama import MODEL, LlamaEngine
 from proxy.serving import serving
 from proxy.showing import Showing
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600), pytest.mark.xdist_group("real-llamacpp")]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("real-llamacpp")]
 
 FEWEST = 5
 MOST = 12

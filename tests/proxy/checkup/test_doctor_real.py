@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from proxy import llama
 from proxy.cli import app
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def examined(*arguments: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:

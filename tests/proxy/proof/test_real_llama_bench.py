@@ -13,6 +13,7 @@ from proxy.llama import Tuning, missing, start
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("real-llamacpp"),
     pytest.mark.skipif(missing() is not None, reason="the demo extra is not installed"),
