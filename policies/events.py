@@ -12,6 +12,9 @@ backwards within one process), ``*_tokens`` tokens, ``*_bytes`` UTF-8 bytes. ``N
 
 from typing import NamedTuple
 
+SYNTHETIC = "synthetic"
+"""``Arrived.surface`` of requests the gateway made itself to hear from a silent backend; nobody decided where they go."""
+
 
 class Arrived(NamedTuple):
     """A client asked. Holds everything the judgement may use of a request, and none of its text."""

@@ -11,12 +11,9 @@ from typing import NamedTuple
 
 from policies.decide import decide
 from policies.decision import Decision, Verdict
-from policies.events import Arrived, Event
+from policies.events import SYNTHETIC, Arrived, Event
 from policies.fleet import Fleet, advance
 from policies.settings import PolicySettings
-
-SYNTHETIC = "synthetic"
-"""Surface of requests the gateway made itself to hear from a silent backend; nobody decided where they go."""
 
 
 def replay(

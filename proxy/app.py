@@ -72,9 +72,7 @@ class Application:
         gateway.began = self.metrics.started
         gateway.ended = self._ended
         gateway.listeners.append(self._listen)
-        self.farewells.append(self.showing.ended)
-        if self.config.log.decisions:
-            self.farewells.append(self.log.ended)
+        self.farewells += (self.showing.ended, self.log.ended)
         if self.journal is not None:
             gateway.listeners.append(self.journal.append)
             gateway.tell = self.journal.append
@@ -131,7 +129,7 @@ class Application:
             await self.shared.caught_up(CATCH_UP_SECONDS)
         tasks = [
             asyncio.create_task(self._ticks()),
-            asyncio.create_task(self._rounds()),
+            asyncio.create_task(self.watch.run()),
             asyncio.create_task(self._reload_keys()),
             asyncio.create_task(self._look_around()),
         ]
@@ -173,9 +171,6 @@ class Application:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
                 await self.watch.look()
-
-    async def _rounds(self) -> None:
-        await self.watch.run()
 
     async def _ticks(self) -> None:
         turn = 0

@@ -5,7 +5,6 @@ locks. ``observe`` is the only way anything is learnt: it folds the event into t
 journal and tells the other replicas.
 """
 
-import logging
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +27,6 @@ from proxy.surfaces.base import Asked, Surface
 from proxy.wire.headers import FORWARDED, named_by_connection
 from proxy.wire.inbound import Inbound, Passport
 
-log = logging.getLogger("draftlane")
 Listener = Callable[[Event], None]
 
 
@@ -52,6 +50,15 @@ def forwarded_lines(inbound: Inbound) -> list[bytes]:
     """This hop, for ``X-Forwarded-*``."""
     peer, scheme = inbound.peer.encode(), inbound.scheme.encode()
     return [b"x-forwarded-for: %b\r\n" % peer, b"x-forwarded-proto: %b\r\n" % scheme]
+
+
+def _pulse(now: float, backend: str, streams: list[Relay]) -> Pulse:
+    """What a backend's streams heard; their gaps count anew from here."""
+    heard_at = max(relay.heard_at for relay in streams)
+    gap = max(relay.gap for relay in streams)
+    for relay in streams:
+        relay.gap = 0.0
+    return Pulse(now, backend, heard_at, gap, len(streams), sum(relay.first_token_at is not None for relay in streams))
 
 
 class Gateway:
@@ -139,7 +146,7 @@ class Gateway:
             return verdict
         raise no_place(verdict)
 
-    def place_again(self, arrived: Arrived, fault: str, status: int | None) -> Decision | None:
+    def place_again(self, arrived: Arrived, fault: str) -> Decision | None:
         """Where a request goes whose backend failed; None when it may or can go nowhere else."""
         if fault not in ("stalled", "refused") and not may_retry(self.fleet):
             return None
@@ -162,10 +169,6 @@ class Gateway:
             if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
                 return self._dropped | named_by_connection(inbound.headers)
         return self._dropped
-
-    def name_at(self, backend: Backend, model: str | None) -> str | None:
-        """See ``Models.name_at``."""
-        return self.models.name_at(backend, model)
 
     def added_lines(self, relay: Relay) -> list[bytes]:
         """Header lines the gateway adds towards a backend."""
@@ -249,19 +252,11 @@ class Gateway:
 
     def _pulses(self, now: float) -> list[Pulse]:
         """One per backend with streams in flight; answers that do not stream are silent by nature."""
-        heard: dict[str, Pulse] = {}
+        streams: dict[str, list[Relay]] = {}
         for relay in self.live:
             if relay.asked.stream and not relay.paused and relay.backend is not None:
-                name = relay.backend.name
-                seen = heard.get(name) or Pulse(now, name, 0.0, 0.0, 0, 0)
-                heard[name] = seen._replace(
-                    heard_at=max(seen.heard_at, relay.heard_at),
-                    longest_gap_seconds=max(seen.longest_gap_seconds, relay.gap),
-                    streams=(seen.streams or 0) + 1,
-                    flowing=(seen.flowing or 0) + (relay.first_token_at is not None),
-                )
-                relay.gap = 0.0
-        return [heard[name] for name in sorted(heard)]
+                streams.setdefault(relay.backend.name, []).append(relay)
+        return [_pulse(now, name, relays) for name, relays in sorted(streams.items())]
 
     def sweep(self) -> None:
         """Once a second: idle connections."""

@@ -10,8 +10,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
-from policies.events import Cancelled, Dispatched, Failed, Finished, FirstToken, Refused
-from policies.replay import SYNTHETIC
+from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, Finished, FirstToken, Refused
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
@@ -125,9 +124,7 @@ class Relay:
             log.exception("request could not be read")
             self._reject(GatewayError("internal", "The gateway failed to handle this request."))
             return
-        inbound.served = self
-        gateway.live.add(self)
-        self._dispatch(decision)
+        self._set_out(decision)
 
     def begin_at(self, decision: Decision) -> None:
         """Send a request of our own to a given backend."""
@@ -135,8 +132,11 @@ class Relay:
         self.asked = self.surface.read(self.inbound.body(), "application/json")
         self.arrived = gateway.arrived(self)._replace(surface=SYNTHETIC)
         gateway.observe(self.arrived)
+        self._set_out(decision)
+
+    def _set_out(self, decision: Decision) -> None:
         self.inbound.served = self
-        gateway.live.add(self)
+        self.gateway.live.add(self)
         self._dispatch(decision)
 
     def _readable(self) -> bytes:
@@ -179,7 +179,7 @@ class Relay:
         """The body to send, and the client's headers that no longer fit it."""
         asked, body = self.asked, self.inbound.body()
         inject = asked.stream and not asked.wants_usage and backend.takes_usage and self.surface.routed
-        model = self.gateway.name_at(backend, asked.model)
+        model = self.gateway.models.name_at(backend, asked.model)
         self._strip = inject
         dropped = self.gateway.confined(self.inbound)
         if not inject and model is None:
@@ -288,11 +288,11 @@ class Relay:
         if not self.inbound.started:
             self._answer(error)
             return
-        if self._expects_sse and not self.inbound_coded():
+        if self._expects_sse and not self._coded():
             self.inbound.write(self.surface.failure_event(error.message, error.code or "backend_failed"))
         self.inbound.abort()
 
-    def inbound_coded(self) -> bool:
+    def _coded(self) -> bool:
         """The answer is compressed: no event of ours can be added to it."""
         return self._framing is not None and self._framing.content_encoding not in ("", "identity")
 
@@ -303,7 +303,7 @@ class Relay:
             return False
         excluded = (*self.arrived.excluded, backend.name)
         arrived = self.arrived._replace(at=self.gateway.now(), excluded=excluded, after=fault)
-        decision = self.gateway.place_again(arrived, fault, status)
+        decision = self.gateway.place_again(arrived, fault)
         if decision is None:
             return False
         if self.exchange is not None:

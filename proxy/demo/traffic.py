@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from openai import AsyncOpenAI, OpenAIError
+from openai import AsyncOpenAI, AsyncStream, OpenAIError
 
 from proxy.proof.prompts import built_in
 
@@ -86,33 +86,24 @@ async def _application(
 
 async def _one(client: AsyncOpenAI, model: str, request: Request) -> Answered:
     try:
-        lane = await (_streamed if request.stream else _whole)(client, model, request)
+        lane = await _ask(client, model, request)
     except OpenAIError as error:
         return Answered(request, None, f"{type(error).__name__}: {error}")
     return Answered(request, lane, None)
 
 
-async def _streamed(client: AsyncOpenAI, model: str, request: Request) -> str | None:
+async def _ask(client: AsyncOpenAI, model: str, request: Request) -> str | None:
+    """The lane that answered; the answer itself is read to its end and let go."""
     raw = await client.chat.completions.with_raw_response.create(
         model=model,
         messages=[{"role": "user", "content": request.prompt}],
         max_tokens=request.max_tokens,
         temperature=request.temperature,
-        stream=True,
+        stream=request.stream,
         extra_headers={"x-draftlane-app": request.app},
     )
-    async for _ in raw.parse():
-        pass
-    return raw.headers.get("x-draftlane-lane")
-
-
-async def _whole(client: AsyncOpenAI, model: str, request: Request) -> str | None:
-    raw = await client.chat.completions.with_raw_response.create(
-        model=model,
-        messages=[{"role": "user", "content": request.prompt}],
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        extra_headers={"x-draftlane-app": request.app},
-    )
-    raw.parse()
+    answer = raw.parse()
+    if isinstance(answer, AsyncStream):
+        async for _ in answer:
+            pass
     return raw.headers.get("x-draftlane-lane")

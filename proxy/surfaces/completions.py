@@ -4,12 +4,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.meter import meter_for
-from proxy.meter.choices import Choices
-from proxy.splice import splice
-from proxy.surfaces import failure
-from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.choices import OfChoices
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.traits import EXCERPT, Sampling, count, kind_of_content, number, sampling_features, truth
 
@@ -29,13 +26,11 @@ _id_lists = msgspec.json.Decoder(list[list[int]])
 _texts = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Completions:
+class Completions(OfChoices):
     """See ``proxy.surfaces.base.Surface``."""
 
     name = "completions"
     paths: tuple[str, ...] = ("/v1/completions", "/completions")
-    dialect = "openai"
-    routed = True
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
@@ -60,18 +55,6 @@ class Completions:
             has_stream_options=options is not msgspec.UNSET,
             sample=prompt.sample,
         )
-
-    def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
-        """See ``Surface``."""
-        return splice(body, model, inject_usage and asked.stream, asked.model, asked.has_stream_options)
-
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """See ``Surface``."""
-        return meter_for(Choices(), content_type, content_encoding, strip_usage)
-
-    def failure_event(self, message: str, code: str) -> bytes:
-        """See ``Surface``."""
-        return failure.openai(message, code)
 
 
 def _measure(prompt: Prompt, raw: bytes) -> tuple[int | None, int]:
