@@ -26,8 +26,6 @@ class Application:
 
     def learn(self, lesson: Lesson) -> None:
         """Fold in a finished request."""
-        self.requests += 1
-        self.speculative += lesson.lane == SPECULATIVE
         self.weight = FORGET * self.weight + 1.0
         tokens = lesson.prompt_tokens if lesson.prompt_tokens is not None else lesson.expected_input_tokens
         self.input_tokens = FORGET * self.input_tokens + tokens
@@ -52,13 +50,24 @@ class Applications:
     def __init__(self) -> None:
         self.by_name: OrderedDict[str, Application] = OrderedDict()
 
+    def count(self, name: str, lane: str) -> Application:
+        """One more request of this application finished on this lane."""
+        known = self.by_name.get(name)
+        if known is None:
+            known = self.by_name[name] = Application()
+            if len(self.by_name) > MAX_APPLICATIONS:
+                self.by_name.popitem(last=False)
+        else:
+            self.by_name.move_to_end(name)
+        known.requests += 1
+        known.speculative += lane == SPECULATIVE
+        return known
+
     def learn(self, lesson: Lesson) -> None:
-        """Fold in a finished request."""
-        known = self.by_name.setdefault(lesson.app, Application())
-        self.by_name.move_to_end(lesson.app)
-        known.learn(lesson)
-        if len(self.by_name) > MAX_APPLICATIONS:
-            self.by_name.popitem(last=False)
+        """What a finished request, counted before, teaches."""
+        known = self.by_name.get(lesson.app)
+        if known is not None:
+            known.learn(lesson)
 
     def top(self, count: int) -> list[tuple[str, Application]]:
         """Those with most requests, by name among equals."""

@@ -41,6 +41,7 @@ class Backend:
         "drafts_always",
         "draining",
         "engine",
+        "finished",
         "finished_at",
         "foreign_waiting",
         "heard_at",
@@ -69,6 +70,7 @@ class Backend:
         "speculative",
         "speed",
         "stalled",
+        "taught_until",
         "touched_at",
         "upfront",
         "waiting",
@@ -81,6 +83,7 @@ class Backend:
     )
 
     def __init__(self, joined: Joined, settings: PolicySettings) -> None:
+        # long: one line per figure
         self.name = joined.backend
         self.price_weight = settings.price_weight
         self.breaker = Breaker(settings.breaker)
@@ -105,7 +108,11 @@ class Backend:
         self.busy_until = 0.0
         self.heard_at = joined.at
         self.longest_gap = 0.0
+        self.finished = 0
+        """Requests of ours that ended well, and those that other replicas learnt from."""
         self.finished_at = joined.at
+        self.taught_until: dict[str, float] = {}
+        """Class → virtual clock of its lessons (``policies.journey``)."""
         self.request_seconds = 0.0
         """Decayed mean duration of a request; 0 before the first."""
         self.waiting = 0

@@ -36,6 +36,7 @@ PROBE_REACH = 4.0
 """A probe may cost at most this many times the best; dearer ones wait for a quieter moment."""
 SHOWN = 8
 """Costs kept in a decision; nobody reads more, and every entry costs a tenth of a microsecond."""
+NOTHING_CACHED: dict[str, float] = {}
 _cost = itemgetter(0)
 Scored = list[tuple[float, Backend]]
 
@@ -58,13 +59,13 @@ def break_even(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Cho
 
 def score(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Scored:
     """(J, backend) of each candidate, in their order. The hot loop: plain arithmetic on slots."""
-    out, need, cached, name = live.output_tokens, live.input_tokens, live.cached, live.gain_class
+    out, need, name = live.output_tokens, live.input_tokens, live.gain_class
+    cached = live.cached or NOTHING_CACHED
     aversion = fleet.settings.verdict.aversion if live.averse else 1.0
     scored: Scored = []
     for backend in candidates:
-        if cached is not None:
-            need = live.uncached(backend.name)
-        cost = backend.upfront + backend.per_input * need
+        reads = live.uncached(backend.name) if backend.name in cached else need
+        cost = backend.upfront + backend.per_input * reads
         if backend.speculative:
             cost += out * backend.per_output / backend.per_step.get(name, backend.base_per_step)
             cost *= aversion

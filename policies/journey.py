@@ -13,10 +13,13 @@ from policies.events import (
     FirstToken,
     Refused,
 )
-from policies.gain import DOES_NOT_PAY, PROBING
+from policies.gain import DOES_NOT_PAY, MAX_CLASSES, PROBING
 from policies.live import Live, lesson
 from policies.state import PROMPTS, Fleet, assess, health_changed, take_stock
 from policies.teach import teach
+
+BURST = 50.0
+"""Lessons of a class that may come at once: two waves of a batch, and enough for any verdict."""
 
 
 def arrived(fleet: Fleet, event: Arrived) -> None:
@@ -120,14 +123,34 @@ def finished(fleet: Fleet, event: Finished) -> None:
         return
     backend = live.backend
     backend.touch(event.at)
-    learnt = lesson(live, backend, event)
+    good = event.status < 300
+    learnt = lesson(live, backend, event) if good and _may_teach(fleet, live, backend, event.at) else None
     release(live, event.at)
     _alive(fleet, backend, event.at)
     backend.request_seconds += 0.05 * (event.at - live.dispatched_at - backend.request_seconds)
-    if event.status < 300:
+    if good:
         backend.finished_at = event.at
+        backend.finished += 1
+        fleet.applications.count(live.arrived.app, backend.lane)
+    if learnt is not None:
         teach(fleet, learnt, event.at)
         fleet.outbox.append(learnt)
+
+
+def _may_teach(fleet: Fleet, live: Live, backend: Backend, at: float) -> bool:
+    """Whether the class has not taught enough here lately: a virtual clock per class (GCRA; ITU-T I.371) that lets
+    ``BURST`` lessons come at once."""
+    rate = fleet.settings.lessons_per_second
+    if rate <= 0.0:
+        return True
+    clocks = backend.taught_until
+    until = clocks.get(live.gain_class, at)
+    if until > at + BURST / rate:
+        return False
+    clocks[live.gain_class] = (until if until > at else at) + 1.0 / rate
+    if len(clocks) > MAX_CLASSES:
+        clocks.clear()
+    return True
 
 
 def _alive(fleet: Fleet, backend: Backend, at: float) -> None:
@@ -144,9 +167,9 @@ def cancelled(fleet: Fleet, event: Cancelled) -> None:
     if live is None or live.backend is None:
         return
     backend = live.backend
-    learnt = lesson(live, backend, event)
+    learnt = lesson(live, backend, event) if _may_teach(fleet, live, backend, event.at) else None
     release(live, event.at)
-    if learnt.output_tokens:
+    if learnt is not None and learnt.output_tokens:
         teach(fleet, learnt, event.at)
         fleet.outbox.append(learnt)
     if backend.breaker.state != "closed":

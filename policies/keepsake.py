@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 
 from policies.acceptance import Tally
 from policies.backend import Backend
-from policies.change import PageHinkley
 from policies.fleet import Fleet, take_stock
 from policies.gain import ClassGain, Sample
 from policies.inputs import Factor
 from policies.lengths import Histogram
 
-VERSION = 1
+VERSION = 2
 Thing = TypeVar("Thing")
 
 
@@ -55,6 +54,7 @@ def _restore(fleet: Fleet, kept: dict[str, Any]) -> None:
             backend.settle(fleet.settings.cold_requests)
     for key, data in kept["lengths"]:
         fleet.lengths.histograms[_tuple(key)] = _histogram(data)
+    fleet.lengths.relate()
     for key, sums, per_byte in kept["inputs"]:
         model, app, content = key
         fleet.inputs.factors[model, app, content] = _fill(Factor(), sums)
@@ -111,20 +111,17 @@ def _keep_histogram(history: Histogram) -> dict[str, Any]:
         "unit": history.unit,
         "total": history.total,
         "capped": history.capped,
-        "samples": history.samples,
-        "median": history.median,
-        "ends_at_cap": history.ends_at_cap,
-        "change": _slots(history.change),
+        "change": None if history.change is None else _slots(history.change),
     }
 
 
 def _histogram(data: dict[str, Any]) -> Histogram:
-    history = Histogram()
+    history = Histogram(data["change"] is not None)
     history.bins = {int(place): float(weight) for place, weight in data["bins"]}
-    for name in ("unit", "total", "capped", "samples", "median"):
+    for name in ("unit", "total", "capped"):
         setattr(history, name, float(data[name]))
-    history.ends_at_cap = bool(data["ends_at_cap"])
-    history.change = _fill(PageHinkley(), data["change"])
+    if history.change is not None:
+        _fill(history.change, data["change"])
     return history
 
 

@@ -10,11 +10,11 @@ asked, how far it came down to general keys, and how wrong it was: a predictor n
 
 Cancelled answers and those cut off by their cap are censored: they had *at least* that many tokens. Their weight is
 spread over the longer answers of the same key (Efron 1967, "redistribution to the right").
-Drift: two-sided Page–Hinkley on log2(actual ÷ median) per key; when it fires the key keeps a weight of 2.
+Drift: two-sided Page–Hinkley on log2(tokens) in the histories of ``WATCHED`` levels; when it fires, that history keeps a
+weight of 2. The others forget by decay alone, and weigh little wherever a more special one knows something.
 """
 
 from collections import OrderedDict
-from functools import lru_cache
 from math import log2
 from typing import NamedTuple
 
@@ -27,6 +27,9 @@ from policies.workload import LEVELS, SPECIAL, length_keys, size_bin, special_ke
 BINS = 48
 _FORGET_REPORT = 0.995
 _RENORM = 1e12
+WATCHED = frozenset({0, 2, 4})
+"""Levels of an application that look for a change: its requests of one size, of one task, and all of them."""
+_GENERAL_FIRST = tuple(reversed(range(len(LEVELS))))
 
 
 class Prediction(NamedTuple):
@@ -52,50 +55,70 @@ class Report(NamedTuple):
     """Mean |log2(real ÷ predicted)|."""
 
 
-@lru_cache(maxsize=256)
+class Saying(NamedTuple):
+    """What a history says of the next answer, its parent mixed in."""
+
+    median: float
+    """Tokens."""
+    ends_at_cap: bool
+    """More than half of the answers were cut off by their cap."""
+
+
 def bin_of(tokens: float) -> int:
-    """Third-octave bin. Cached because every level asks it of the same answer."""
+    """Third-octave bin."""
     return min(BINS - 1, int(3.0 * log2(tokens))) if tokens > 1.0 else 0
 
 
 class Histogram:
     """Decayed weights per bin. Instead of decaying all bins, each new answer weighs more (and all are rescaled rarely)."""
 
-    __slots__ = ("bins", "capped", "change", "ends_at_cap", "median", "samples", "total", "unit")
+    __slots__ = ("answers", "bins", "capped", "change", "parent", "said", "total", "unit")
 
-    def __init__(self) -> None:
+    def __init__(self, watched: bool) -> None:
         self.bins: dict[int, float] = {}
         self.unit = 1.0
         self.total = 0.0
         self.capped = 0.0
-        self.samples = 0.0
-        """Effective answers: total ÷ weight of the newest."""
-        self.median = 1.0
-        """Parent mixed in."""
-        self.ends_at_cap = False
-        """More than half of the answers were cut off by their cap, parent mixed in."""
-        self.change = PageHinkley()
+        self.answers = 0
+        """Answers counted; with the parent's, the key under which ``said`` holds."""
+        self.parent: Histogram | None = None
+        """The history of the next more general key."""
+        self.change = PageHinkley() if watched else None
+        self.said: tuple[int, int, Saying] | None = None
 
-    def add(self, tokens: float, censored: bool, capped: bool, decay: float) -> None:
-        """Count one answer."""
-        if self.samples >= 8.0 and not censored and self.change.feed(log2(max(tokens, 1.0) / self.median)):
-            self._shrink(2.0)
-        self.unit /= decay
-        if self.unit > _RENORM:
-            self._scale(1.0 / self.unit)
-            self.unit = 1.0
+    def add(self, place: int, censored: bool, capped: bool, decay: float) -> None:
+        """Count one answer by its bin."""
+        self.answers += 1
+        unit = self.unit = self.unit / decay
+        if unit > _RENORM:
+            self._scale(1.0 / unit)
+            unit = self.unit = 1.0
+        bins = self.bins
         if censored:
-            self._spread(bin_of(tokens))
+            self._spread(place)
         else:
-            place = bin_of(tokens)
-            self.bins[place] = self.bins.get(place, 0.0) + self.unit
-        self.total += self.unit
+            bins[place] = bins.get(place, 0.0) + unit
+        self.total += unit
         if capped:
-            self.capped += self.unit
-        self.samples = self.total / self.unit
+            self.capped += unit
 
-    def settle(self, parent: "Histogram | None", samples: float) -> None:
-        """Work out what the key says, with its parent weighing as much as ``samples`` answers."""
+    def watch(self, log2_tokens: float) -> None:
+        """Look for a change of level, and forget most when there was one."""
+        if self.change is not None and self.change.feed(log2_tokens) and self.total > 0.0:
+            self._scale(min(1.0, 2.0 * self.unit / self.total))
+
+    @property
+    def samples(self) -> float:
+        """Effective answers: total ÷ weight of the newest."""
+        return self.total / self.unit
+
+    def says(self, samples: float) -> "Saying":
+        """What the key says, with its parent weighing as much as ``samples`` answers. Remembered until either learns."""
+        parent = self.parent
+        others = parent.answers if parent is not None else 0
+        said = self.said
+        if said is not None and said[0] == self.answers and said[1] == others:
+            return said[2]
         bins, capped, total = self.bins, self.capped, self.total
         if parent is not None and parent.total > 0.0:
             weight = samples * self.unit
@@ -104,8 +127,9 @@ class Histogram:
             for place, mass in parent.bins.items():
                 bins[place] = bins.get(place, 0.0) + mass * share
             capped, total = capped + parent.capped * share, total + weight
-        self.median = _median(bins)
-        self.ends_at_cap = capped > 0.5 * total
+        saying = Saying(_median(bins, total), capped > 0.5 * total)
+        self.said = self.answers, others, saying
+        return saying
 
     def _spread(self, place: int) -> None:
         longer = [bin_ for bin_ in self.bins if bin_ > place]
@@ -122,14 +146,10 @@ class Histogram:
         self.total = sum(self.bins.values())
         self.capped *= factor
 
-    def _shrink(self, samples: float) -> None:
-        self._scale(min(1.0, samples * self.unit / self.total))
-        self.change = PageHinkley()
 
-
-def _median(bins: dict[int, float]) -> float:
+def _median(bins: dict[int, float], total: float) -> float:
     """In tokens, interpolated within its bin."""
-    goal, mass = 0.5 * sum(bins.values()), 0.0
+    goal, mass = 0.5 * total, 0.0
     for place in sorted(bins):
         weight = bins[place]
         if mass + weight >= goal:
@@ -141,12 +161,24 @@ def _median(bins: dict[int, float]) -> float:
 class Lengths:
     """Histories of all keys, and the report on their predictions."""
 
-    __slots__ = ("_capped", "_global", "_hits", "_level", "_wrong", "histograms", "requests", "settings", "weight")
+    __slots__ = (
+        "_capped",
+        "_global",
+        "_hits",
+        "_level",
+        "_median",
+        "_wrong",
+        "histograms",
+        "requests",
+        "settings",
+        "weight",
+    )
 
     def __init__(self, settings: PredictorSettings) -> None:
         self.settings = settings
         self.histograms: OrderedDict[tuple[object, ...], Histogram] = OrderedDict()
         self.requests = 0
+        self._median = settings.default_output_tokens
         self.weight = self._level = self._hits = self._global = self._wrong = 0.0
 
     def predict(self, arrived: Arrived, input_tokens: float) -> Prediction:
@@ -164,12 +196,12 @@ class Lengths:
                 return self._say(history, level, arrived)
         return Prediction(_cap(self.settings.default_output_tokens, arrived.cap) * arrived.n, -1, "default")
 
-    @staticmethod
-    def _say(history: Histogram, level: int, arrived: Arrived) -> Prediction:
+    def _say(self, history: Histogram, level: int, arrived: Arrived) -> Prediction:
         cap = arrived.cap
-        if cap is not None and history.ends_at_cap:
+        median, ends_at_cap = history.says(self.settings.min_samples)
+        if cap is not None and ends_at_cap:
             return Prediction(float(cap) * arrived.n, level, LEVELS[level] + " (ends at its cap)")
-        return Prediction(_cap(history.median, cap) * arrived.n, level, LEVELS[level])
+        return Prediction(_cap(median, cap) * arrived.n, level, LEVELS[level])
 
     def learn(self, lesson: Lesson) -> None:
         """Fold in a finished or cancelled answer."""
@@ -180,19 +212,37 @@ class Lengths:
             self._judge(lesson, tokens)
         features = tuple(lesson.features.split(",")) if lesson.features else ()
         size = size_bin(lesson.expected_input_tokens)
-        parent = None
-        decay, samples = self.settings.decay, self.settings.min_samples
-        for key in reversed(length_keys(lesson.app, lesson.model, lesson.system, features, lesson.sampled, size)):
-            history = self.histograms.get(key)
-            if history is None:
-                history = self.histograms[key] = Histogram()
-            else:
-                self.histograms.move_to_end(key)
-            history.add(tokens, lesson.censored, lesson.hit_cap, decay)
-            history.settle(parent, samples)
-            parent = history
+        keys = length_keys(lesson.app, lesson.model, lesson.system, features, lesson.sampled, size)
+        self._add(keys, tokens, lesson.censored, lesson.hit_cap)
         while len(self.histograms) > self.settings.max_keys:
             self.histograms.popitem(last=False)
+
+    def _add(self, keys: tuple[tuple[object, ...], ...], tokens: float, censored: bool, capped: bool) -> None:
+        """Into the history of every level, the most general first."""
+        histograms, decay = self.histograms, self.settings.decay
+        place, size = bin_of(tokens), log2(tokens) if tokens > 1.0 else 0.0
+        parent = None
+        for level in _GENERAL_FIRST:
+            key = keys[level]
+            history = histograms.get(key)
+            if history is None:
+                history = histograms[key] = Histogram(level in WATCHED)
+            else:
+                histograms.move_to_end(key)
+            if not censored and history.change is not None:
+                history.watch(size)
+            history.add(place, censored, capped, decay)
+            history.parent = parent
+            parent = history
+
+    def relate(self) -> None:
+        """Give each history its more general one back (after a restore)."""
+        for key in [key for key in self.histograms if len(key) == 6 and key[2] is not None]:
+            parent = None
+            for general in reversed(length_keys(*key)):  # type: ignore[arg-type]  # as in ``predict``
+                history = self.histograms.get(general)
+                if history is not None:
+                    history.parent, parent = parent, history
 
     def _judge(self, lesson: Lesson, tokens: float) -> None:
         keep = _FORGET_REPORT
@@ -203,9 +253,15 @@ class Lengths:
         self._level = keep * self._level + (0 <= lesson.predicted_level < SPECIAL)
         self._hits = keep * self._hits + (error <= 1.0)
         self._wrong = keep * self._wrong + error
-        overall = self.histograms.get(())
-        median = _cap(overall.median if overall is not None else self.settings.default_output_tokens, lesson.cap)
+        median = _cap(self._overall_median(), lesson.cap)
         self._global = keep * self._global + (abs(log2(tokens / max(median, 1.0))) <= 1.0)
+
+    def _overall_median(self) -> float:
+        """Of all answers, as of the last sixteenth one: it serves the report alone."""
+        if self.requests % 16 == 1:
+            overall = self.histograms.get(())
+            self._median = self.settings.default_output_tokens if overall is None else overall.says(0.0).median
+        return self._median
 
     def report(self) -> Report:
         """Coverage and error so far."""

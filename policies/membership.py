@@ -95,6 +95,10 @@ def peer_learnt(fleet: Fleet, event: PeerLearnt) -> None:
     heard = fleet.heard.setdefault(event.replica, Heard())
     learnt = read_facts(event.facts) if heard.is_news(event.sequence) else None
     if learnt is not None:
+        backend = fleet.backends.get(learnt.backend)
+        if backend is not None and not (learnt.censored and learnt.decode_seconds is None):
+            backend.finished += 1
+            fleet.applications.count(learnt.app, learnt.lane)
         teach(fleet, learnt, event.at)
         if learnt.prefix and learnt.backend in fleet.backends:
             fleet.prefixes.remember(((learnt.prefix, learnt.prefix_bytes),), learnt.backend, event.at)

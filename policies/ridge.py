@@ -58,8 +58,19 @@ class Ridge3:
 
     def add(self, x: float, z: float, y: float, weight: float) -> None:
         """Observe y at (x, z)."""
-        new = (1.0, x, z, x * x, x * z, z * z, y, x * y, z * y)
-        self.sums = [FORGET * old + weight * term for old, term in zip(self.sums, new, strict=True)]
+        keep, wx, wz, wy = FORGET, weight * x, weight * z, weight * y
+        a, b, c, d, e, f, u, v, w = self.sums
+        self.sums = [
+            keep * a + weight,
+            keep * b + wx,
+            keep * c + wz,
+            keep * d + wx * x,
+            keep * e + wx * z,
+            keep * f + wz * z,
+            keep * u + wy,
+            keep * v + wy * x,
+            keep * w + wy * z,
+        ]
         self.seen += 1
 
     def solve(self, priors: tuple[Prior, Prior, Prior]) -> tuple[float, float, float]:

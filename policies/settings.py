@@ -298,6 +298,9 @@ class PolicySettings:
     """Output and input prediction."""
     prefixes: PrefixSettings = field(default_factory=PrefixSettings)
     """Prefix memory."""
+    lessons_per_second: float = 20.0
+    """Finished requests of one class on one backend that teach, per second and in the mean. Those that end together saw the
+    same moment: the learners, whose memory is 100 requests, would forget everything else within it. 0 lets all teach."""
     max_requests: int = 100_000
     """Live requests remembered at most; beyond it the oldest are forgotten (their counts are released)."""
     silent_seconds: float = 60.0
@@ -313,6 +316,8 @@ class PolicySettings:
             raise ValueError(f"explore_reach must be at least 1, not {self.explore_reach}")
         if self.stickiness < 0:
             raise ValueError(f"stickiness cannot be negative, not {self.stickiness}")
+        if self.lessons_per_second < 0:
+            raise ValueError(f"lessons_per_second cannot be negative, not {self.lessons_per_second}")
         _positive("max_requests", self.max_requests)
         for feature, lane in self.lane_rules.items():
             if lane not in (SPECULATIVE, PLAIN):

@@ -61,7 +61,7 @@ def _backend(fleet: Fleet, backend: Backend, now: float) -> dict[str, Any]:
         "prefilled_tokens": backend.prefilled,
         "engine_queue": backend.waiting,
         "capacity": backend.capacity or None,
-        "finished": speed.completions,
+        "finished": backend.finished,
         "warm": backend.warm,
         "step_base_seconds": speed.base,
         "step_seconds_per_request": speed.slope,

@@ -3,7 +3,7 @@
 from policies.decision import SPECULATIVE
 from policies.events import Cancelled, Failed, Finished
 from proxy.errors import GatewayError
-from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome
+from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome, micro
 from proxy.relay import Relay
 from proxy.surfaces.base import Facts
 from proxy.wire.inbound import Inbound
@@ -13,42 +13,45 @@ Ended = Finished | Failed | Cancelled
 
 def told(relay: Relay, ended: Ended, known: bool, now: float) -> Outcome:
     """The outcome of a request that was sent to a backend."""
+    # long: one line per field
     decision = relay.decision
     assert decision is not None
     facts = relay.facts()
     first = relay.first_token_at
+    drafted = facts.draft_tokens
     return Outcome(
-        id=relay.id,
-        surface=relay.surface.name,
-        model=relay.arrived.model,
-        model_known=known,
-        app=relay.passport.app,
-        lane=decision.lane,
-        workload=decision.workload,
-        backend=decision.backend,
-        status=relay.answered_status,
-        outcome=_how(relay, ended),
-        latency_seconds=now - relay.began_at,
-        own_seconds=relay.own_seconds,
-        ttft_seconds=None if first is None else first - relay.began_at,
-        tpot_seconds=_tpot(first, now, facts, ended),
-        stream=relay.asked.stream,
-        fault=ended.fault if isinstance(ended, Failed) else None,
-        reason=decision.reason,
-        policy=decision.policy,
-        ratio=decision.ratio,
-        break_even=decision.break_even,
-        input_tokens=decision.input_tokens,
-        prompt_tokens=facts.prompt_tokens,
-        cached_tokens=facts.cached_tokens,
-        predicted_tokens=decision.output_tokens,
-        output_from=decision.output_from,
-        completion_tokens=facts.completion_tokens,
-        tokens_per_step=_tokens_per_step(relay, facts),
-        draft_tokens=facts.draft_tokens,
-        accepted_tokens=facts.accepted_tokens,
-        retries=relay.attempts - 1 - relay.requeues,
-        requeues=relay.requeues,
+        relay.id,
+        relay.surface.name,
+        relay.arrived.model,
+        relay.passport.app,
+        relay.answered_status,
+        _how(relay, ended),
+        micro(now - relay.began_at) or 0.0,
+        decision.lane,
+        decision.workload,
+        decision.backend,
+        micro(relay.own_seconds),
+        None if first is None else micro(first - relay.began_at),
+        _tpot(first, now, facts, ended),
+        relay.asked.stream,
+        ended.fault if isinstance(ended, Failed) else None,
+        decision.reason,
+        decision.policy,
+        micro(decision.ratio),
+        micro(decision.break_even),
+        micro(decision.input_tokens),
+        facts.prompt_tokens,
+        facts.cached_tokens,
+        micro(decision.output_tokens),
+        decision.output_from,
+        facts.completion_tokens,
+        _tokens_per_step(relay, facts),
+        drafted,
+        facts.accepted_tokens,
+        micro((facts.accepted_tokens or 0) / drafted) if drafted else None,
+        relay.attempts - 1 - relay.requeues,
+        relay.requeues,
+        known,
     )
 
 
@@ -64,20 +67,7 @@ def turned_away(inbound: Inbound, error: GatewayError) -> Outcome:
 
 
 def _unrouted(name: str, surface: str, app: str, error: GatewayError, seconds: float) -> Outcome:
-    return Outcome(
-        id=name,
-        surface=surface,
-        model="",
-        model_known=False,
-        app=app,
-        lane="",
-        workload="",
-        backend="",
-        status=error.status,
-        outcome=REJECTED,
-        latency_seconds=seconds,
-        fault=error.kind,
-    )
+    return Outcome(name, surface, "", app, error.status, REJECTED, seconds, fault=error.kind, model_known=False)
 
 
 def _how(relay: Relay, ended: Ended) -> str:
@@ -92,12 +82,12 @@ def _tpot(first: float | None, now: float, facts: Facts, ended: Ended) -> float 
     tokens = facts.completion_tokens
     if first is None or tokens is None or tokens < 2 or not isinstance(ended, Finished):
         return None
-    return (now - first) / (tokens - 1)
+    return micro((now - first) / (tokens - 1))
 
 
 def _tokens_per_step(relay: Relay, facts: Facts) -> float | None:
     steps = facts.steps or _events_as_steps(relay, facts)
-    return facts.completion_tokens / steps if steps and facts.completion_tokens is not None else None
+    return micro(facts.completion_tokens / steps) if steps and facts.completion_tokens is not None else None
 
 
 def _events_as_steps(relay: Relay, facts: Facts) -> int | None:

@@ -61,7 +61,7 @@ _EVENTS = frozenset(get_args(Event))
 
 
 class Journal:
-    """Appends events from the loop; a thread encodes, writes and rotates.
+    """Appends events from the loop; a thread writes and rotates.
 
     The file is opened by the thread, so an unwritable path costs a counter and a log line, never a request.
     ``max_bytes`` is the size at which ``path`` becomes ``path.1``; ``keep`` how many of those stay.
@@ -87,7 +87,9 @@ class Journal:
         self._opened = Opened(version=version, settings=settings, state=state)
         self._fd = -1
         self._size = 0
-        self._outbox: Outbox[Event | Verdict] = Outbox("journal", self._write, bound, retry_seconds=retry_seconds)
+        self._outbox: Outbox[Event | Verdict, bytes] = Outbox(
+            "journal", self._encode, self._write, bound, retry_seconds=retry_seconds
+        )
         self.append = self._outbox.append
         """Queue an event or a decision: under a microsecond, never waits, never fails. Loop thread only."""
 
@@ -110,13 +112,13 @@ class Journal:
         self._outbox.close(wait_seconds)
         self._shut()
 
-    def _write(self, batch: Sequence[Event | Verdict | Dropped]) -> None:
+    def _write(self, batch: Sequence[bytes]) -> None:
         if self._fd < 0:
             self._open()
         elif self._size >= self._max_bytes:
             self._rotate()
             self._open()
-        self._put(self._encode(batch))
+        self._put(b"".join(batch))
 
     def _encode(self, batch: Sequence[Event | Verdict | Dropped]) -> bytes:
         lines = [(_WORDS[type(item)], *item) for item in batch]

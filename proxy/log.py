@@ -1,6 +1,6 @@
 """What is said on standard error: a line per decision, and the standard library's log, in one form.
 
-JSON, one object a line, or text for people. A thread formats and writes; when the reader of standard error is slow, lines
+JSON, one object a line, or text for people. A thread writes; when the reader of standard error is slow, lines
 are dropped and counted, and requests go on. No prompt, no answer and no key is ever in a line.
 """
 
@@ -11,12 +11,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple, TextIO
 
 import msgspec
 
 from proxy.outbox import Dropped, Outbox
-from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome, plain, short
+from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome, short, shown
 
 JSON, TEXT = "json", "text"
 NOISY = ("httpx", "uvicorn.error")
@@ -51,7 +52,7 @@ class Log:
         self._stream = stream
         self._say = _sayer(stream, style)
         self._decisions = decisions
-        self._outbox: Outbox[Line] = Outbox("log", self._write, bound)
+        self._outbox: Outbox[Line, str] = Outbox("log", self._lines, self._write, bound)
         self._replaced: list[logging.Handler] = []
         self.handler = Handler(self._outbox)
 
@@ -85,12 +86,14 @@ class Log:
             root.handlers[:] = self._replaced
         self._outbox.close(wait_seconds)
 
-    def _write(self, batch: Sequence[Line | Dropped]) -> None:
+    def _lines(self, batch: Sequence[Line | Dropped]) -> str:
+        return "".join([f"{self._say(line)}\n" for line in batch])
+
+    def _write(self, batch: Sequence[str]) -> None:
         if not batch:
             return
-        lines = "".join(f"{self._say(line)}\n" for line in batch)
         try:
-            self._stream.write(lines)
+            self._stream.write("".join(batch))
             self._stream.flush()
         except ValueError as error:  # a closed file is one to Python's streams
             raise OSError(str(error)) from error
@@ -99,7 +102,7 @@ class Log:
 class Handler(logging.Handler):
     """Queues records of the standard library's log."""
 
-    def __init__(self, outbox: Outbox[Line]) -> None:
+    def __init__(self, outbox: Outbox[Line, str]) -> None:
         super().__init__()
         self._outbox = outbox
 
@@ -143,8 +146,8 @@ _encode = msgspec.json.Encoder().encode
 
 def _json(line: Line | Dropped) -> str:
     if isinstance(line, Decided):
-        start = {"time": _iso(line.at), "level": _level(line.told), "event": "request"}
-        return _encode(start | plain(line.told)).decode()
+        start = f'{{"time":"{_iso(line.at)}","level":"{_level(line.told)}","event":"request",'
+        return start + _encode(shown(line.told))[1:].decode()
     return _encode({key: value for key, value in _fields(line) if value not in (None, "")}).decode()
 
 
@@ -210,7 +213,14 @@ def _level(told: Outcome) -> str:
 
 
 def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole = int(at)
+    return f"{_second(whole)}.{int((at - whole) * 1000.0):03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(at: int) -> str:
+    """A second is asked for by every line in it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _clock(at: float) -> str:

@@ -292,3 +292,25 @@ def test_memory_is_bounded() -> None:
         send(fleet, ask(f"r{number}", fingerprint=number + 1, app=f"a{number}"))
     assert len(fleet.live) == 50
     assert sum(backend.in_flight for backend in fleet.backends.values()) == 50
+
+
+def flood(fleet: Fleet, requests: int, seconds: float, app: str) -> None:
+    for number in range(requests):
+        at = 1.0 + seconds * number / requests
+        send(fleet, ask(f"{app}-{number}", at, app=app, forced_lane="plain"))
+        advance(fleet, Finished(at + 0.01, f"{app}-{number}", 200, 100, 0, 50, finish_reason="stop"))
+
+
+def test_a_flood_of_one_class_teaches_no_more_than_its_share_and_is_counted_whole() -> None:
+    fleet = two_lanes()
+    flood(fleet, 1000, 1.0, "loud")
+    assert 50 <= fleet.backends["plain"].speed.completions <= 72  # a burst of 50, and 20 for the second that passed
+    assert fleet.backends["plain"].finished == fleet.applications.by_name["loud"].requests == 1000
+    flood(fleet, 10, 1.0, "quiet")
+    assert fleet.applications.by_name["quiet"].weight > 9, "another class has a share of its own"
+
+
+def test_without_a_limit_every_request_teaches() -> None:
+    fleet = two_lanes(PolicySettings(lessons_per_second=0.0))
+    flood(fleet, 300, 1.0, "loud")
+    assert fleet.backends["plain"].speed.completions == 300

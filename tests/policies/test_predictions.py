@@ -67,15 +67,13 @@ def test_what_usually_ends_at_its_cap_is_predicted_at_the_cap() -> None:
 
 
 def test_a_cancelled_answer_counts_as_at_least_so_long() -> None:
-    history = Histogram()
+    history = Histogram(watched=True)
     for _ in range(10):
-        history.add(100.0, censored=False, capped=False, decay=0.99)
-    history.settle(None, 0.0)
-    before = history.median
+        history.add(bin_of(100.0), censored=False, capped=False, decay=0.99)
+    before = history.says(0.0).median
     for _ in range(5):
-        history.add(10.0, censored=True, capped=False, decay=0.99)
-    history.settle(None, 0.0)
-    assert history.median == pytest.approx(before)
+        history.add(bin_of(10.0), censored=True, capped=False, decay=0.99)
+    assert history.says(0.0).median == pytest.approx(before)
 
 
 def test_a_change_of_habit_is_followed_within_a_dozen_answers() -> None:
@@ -112,13 +110,12 @@ def test_keys_are_bounded_and_the_least_recently_taught_leave() -> None:
 @given(st.lists(st.tuples(st.integers(1, 100_000), st.booleans()), min_size=1, max_size=200))
 @given_settings(deadline=None)
 def test_a_histogram_keeps_its_mass_and_a_median_within_what_it_saw(answers: list[tuple[int, bool]]) -> None:
-    history = Histogram()
+    history = Histogram(watched=True)
     for tokens, censored in answers:
-        history.add(float(tokens), censored, capped=False, decay=0.5)
-        history.settle(None, 0.0)
+        history.add(bin_of(float(tokens)), censored, capped=False, decay=0.5)
     assert sum(history.bins.values()) == pytest.approx(history.total, rel=1e-5)
     places = sorted(history.bins)
-    assert 2 ** (places[0] / 3) <= history.median <= 2 ** ((places[-1] + 1) / 3) * 1.001
+    assert 2 ** (places[0] / 3) <= history.says(0.0).median <= 2 ** ((places[-1] + 1) / 3) * 1.001
 
 
 @given(st.floats(1.0, 1e9))

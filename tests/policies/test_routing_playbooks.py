@@ -279,7 +279,7 @@ def test_what_was_learnt_survives_a_restart() -> None:
     assert keep(again) == keep(fleet) | {"backends": keep(again)["backends"]}
 
 
-@pytest.mark.parametrize("damage", [{}, {"version": 99}, {"version": 1}, {"version": 1, "backends": {"fast": 3}}])
+@pytest.mark.parametrize("damage", [{}, {"version": 99}, {"version": 2}, {"version": 2, "backends": {"fast": 3}}])
 def test_a_damaged_keepsake_is_refused_with_a_reason(damage: dict[str, object]) -> None:
     fleet = Fleet(CALM)
     for event in joined():

@@ -47,7 +47,7 @@ def test_what_clients_say_never_becomes_markup() -> None:
 
 def test_the_page_reads_only_what_the_state_has() -> None:
     told = state()
-    known = names_in(told) | set(Outcome._fields) | {"class", "output_tokens", "at"}
+    known = names_in(told) | set(Outcome.__struct_fields__) | {"class", "output_tokens", "at"}
     assert set(re.findall(r"\bstate\.(\w+)", SCRIPT)) <= set(told) | FROM_THE_APPLICATION
     assert set(re.findall(r"\b(?:one|figures|predictor|alarm)\.(\w+)", SCRIPT)) <= known
 

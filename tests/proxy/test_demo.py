@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from policies.decision import NEVER
@@ -21,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def outcome(app: str, workload: str, lane: str, **told: object) -> Outcome:
-    bare = Outcome("id", "chat", "m", True, app, lane, workload, lane, 200, "ok", 1.0)
-    return bare._replace(**told)  # type: ignore[arg-type]  # fields by name
+    bare = Outcome("id", "chat", "m", app, 200, "ok", 1.0, lane, workload, lane)
+    return replace(bare, **told)
 
 
 def day() -> list[Outcome]:
@@ -107,7 +108,7 @@ def test_rows_are_medians_and_acceptance_is_over_all_tokens() -> None:
 def test_a_bar_that_is_never_reached_is_said_in_words() -> None:
     never = outcome("a", "c", "plain", break_even=NEVER)
     assert "never" in shown([never], 120)
-    assert " 0.10 " in shown([never, never._replace(break_even=0.1)], 120), "not the mean of the two"
+    assert " 0.10 " in shown([never, replace(never, break_even=0.1)], 120), "not the mean of the two"
 
 
 def test_the_caption_counts_the_requests_before_anything_was_known() -> None:

@@ -94,7 +94,8 @@ def test_a_second_life_goes_on_in_the_same_file(path: Path) -> None:
     assert [event.at for event in read([path])] == [1.0, 2.0]
 
 
-def test_rotation_keeps_the_newest_files_in_order(path: Path) -> None:
+def test_rotation_keeps_the_newest_files_in_order(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "AT_ONCE", 1)  # a file ends only between two writes
     write(path, *(FirstToken(float(at), "r" * 20) for at in range(2000)), max_bytes=10_000, keep=3)
     files = history(path)
     assert [file.name for file in files] == [f"{path.name}.3", f"{path.name}.2", f"{path.name}.1", path.name]
@@ -269,12 +270,13 @@ def test_history_takes_only_the_rotated_files(path: Path) -> None:
     assert [file.name for file in history(path)] == ["journal.jsonl.10", "journal.jsonl.2", "journal.jsonl"]
 
 
-def gated(gate: threading.Event, told: list[int]) -> Iterator[Outbox[int]]:
-    def write(batch: Any) -> None:
+def gated(gate: threading.Event, told: list[int]) -> Iterator[Outbox[int, list[Any]]]:
+    def write(batches: Any) -> None:
         gate.wait()
-        told.extend(batch)
+        for batch in batches:
+            told.extend(batch)
 
-    box: Outbox[int] = Outbox("test", write, bound=10_000)
+    box: Outbox[int, list[Any]] = Outbox("test", list, write, bound=10_000)
     box.start()
     yield box
     gate.set()

@@ -8,6 +8,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.log import Log
 from proxy.outcome import Outcome
@@ -35,6 +36,7 @@ DONE = Outcome(
     tokens_per_step=2.41,
     draft_tokens=300,
     accepted_tokens=120,
+    acceptance=0.4,
 )
 
 
@@ -84,9 +86,8 @@ def test_a_line_tells_the_decision_and_what_came_of_it() -> None:
         "status": 200,
         "outcome": "ok",
         "latency_seconds": 3.0,
-        "ttft_seconds": 0.312346,
+        "ttft_seconds": 0.3123456789,
         "tpot_seconds": 0.0121,
-        "stream": False,
         "reason": "break-even",
         "policy": "break-even",
         "ratio": 0.42,
@@ -97,13 +98,11 @@ def test_a_line_tells_the_decision_and_what_came_of_it() -> None:
         "draft_tokens": 300,
         "accepted_tokens": 120,
         "acceptance": 0.4,
-        "retries": 0,
-        "requeues": 0,
     }
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    (line,) = map(json.loads, told(DONE._replace(lane="", workload="", backend="", ratio=None, status=429,
+    (line,) = map(json.loads, told(replace(DONE, lane="", workload="", backend="", ratio=None, status=429,
                                                  outcome="rejected", fault="overloaded")))  # fmt: skip
     assert not line.keys() & {"lane", "class", "backend", "ratio"}
     assert (line["level"], line["fault"]) == ("warning", "overloaded")
@@ -118,10 +117,10 @@ def test_people_at_a_terminal_get_text() -> None:
 
 
 def test_text_tells_of_failures_too() -> None:
-    failed = DONE._replace(backend="", lane="", status=502, outcome="backend_error", fault="closed", retries=1,
+    failed = replace(DONE, backend="", lane="", status=502, outcome="backend_error", fault="closed", retries=1,
                            completion_tokens=None, ttft_seconds=None, tpot_seconds=None, tokens_per_step=None,
                            draft_tokens=None)  # fmt: skip
-    left = failed._replace(status=0, outcome="cancelled", fault=None, retries=0)
+    left = replace(failed, status=0, outcome="cancelled", fault=None, retries=0)
     lines = told(failed, left, style="text")
     assert lines[0][9:] == "WARNING r1 coder qwen  502 backend_error (closed) after 2 attempts  3.00 s"
     assert lines[1][9:] == "INFO    r1 coder qwen  - cancelled  3.00 s"
@@ -129,7 +128,7 @@ def test_text_tells_of_failures_too() -> None:
 
 @given(st.text(max_size=300), st.sampled_from(["json", "text"]))
 def test_a_name_of_a_clients_making_stays_in_its_line_and_short(name: str, style: str) -> None:
-    (line,) = told(DONE._replace(app=name, model=name), style=style)
+    (line,) = told(replace(DONE, app=name, model=name), style=style)
     assert line.isprintable() or style == "json"
     assert "\x1b" not in line
     if style == "json":
@@ -249,4 +248,4 @@ def test_a_closed_stream_is_survived() -> None:
 
 
 def test_a_lone_surrogate_is_no_end_of_the_log() -> None:
-    assert json.loads(told(DONE._replace(model="\ud800"))[0])["model"] == "?"
+    assert json.loads(told(replace(DONE, model="\ud800"))[0])["model"] == "?"

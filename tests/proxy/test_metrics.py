@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -125,7 +126,7 @@ def test_one_answer_is_counted_everywhere_it_belongs() -> None:
 
 
 def test_the_words_of_the_genai_conventions_tell_the_same() -> None:
-    metrics = counted(ANSWERED, ANSWERED._replace(outcome="backend_error", status=502, fault="closed"))
+    metrics = counted(ANSWERED, replace(ANSWERED, outcome="backend_error", status=502, fault="closed"))
     what = {
         "gen_ai_operation_name": "chat",
         "gen_ai_provider_name": "openai",
@@ -139,7 +140,7 @@ def test_the_words_of_the_genai_conventions_tell_the_same() -> None:
 
 def test_a_request_that_was_turned_away_names_the_cause() -> None:
     metrics = counted(
-        ANSWERED._replace(lane="", workload="", backend="", status=429, outcome="rejected", fault="overloaded",
+        replace(ANSWERED, lane="", workload="", backend="", status=429, outcome="rejected", fault="overloaded",
                           ttft_seconds=None, tpot_seconds=None, completion_tokens=None, own_seconds=None)
     )  # fmt: skip
     assert value(metrics, "draftlane_rejections_total", cause="overloaded") == 1
@@ -149,12 +150,12 @@ def test_a_request_that_was_turned_away_names_the_cause() -> None:
 
 def test_a_client_that_left_before_any_status_has_none() -> None:
     assert (
-        value(counted(ANSWERED._replace(status=0, outcome="cancelled")), "draftlane_requests_total", status="none") == 1
+        value(counted(replace(ANSWERED, status=0, outcome="cancelled")), "draftlane_requests_total", status="none") == 1
     )
 
 
 def test_saved_requests_still_show_the_fault() -> None:
-    metrics = counted(ANSWERED._replace(retries=1, requeues=2))
+    metrics = counted(replace(ANSWERED, retries=1, requeues=2))
     metrics.failed("plain-1", "connect")
     assert value(metrics, "draftlane_faults_total", backend="plain-1", fault="connect") == 1
     assert value(metrics, "draftlane_retries_total", surface="chat") == 1
@@ -171,7 +172,7 @@ def test_what_runs_is_a_gauge() -> None:
 
 def test_names_that_clients_make_up_stay_bounded() -> None:
     metrics = counted(
-        *(ANSWERED._replace(app=f"app-{number}", model=f"m{number}", model_known=False) for number in range(300))
+        *(replace(ANSWERED, app=f"app-{number}", model=f"m{number}", model_known=False) for number in range(300))
     )
     apps = {sample.labels["app"] for sample in families(metrics)["draftlane_app_requests"].samples}
     assert len(apps) == room.APPS_NAMED + 1
@@ -180,7 +181,7 @@ def test_names_that_clients_make_up_stay_bounded() -> None:
 
 
 def test_the_number_of_cells_is_bounded_and_nothing_is_lost() -> None:
-    metrics = counted(*(ANSWERED._replace(reason=f"reason-{number}") for number in range(room.CELLS + 100)))
+    metrics = counted(*(replace(ANSWERED, reason=f"reason-{number}") for number in range(room.CELLS + 100)))
     assert len(metrics._cells) == room.CELLS + 1
     assert value(metrics, "draftlane_decisions_total", reason="other", backend="other") == 100
     assert value(metrics, "draftlane_requests_total") == room.CELLS + 100
@@ -284,7 +285,7 @@ def test_every_sample_belongs_to_a_row_of_the_table() -> None:
 
 @given(st.text())
 def test_any_label_value_survives(app: str) -> None:
-    page = counted(ANSWERED._replace(app=app)).render({})
+    page = counted(replace(ANSWERED, app=app)).render({})
     sample = next(
         parsed for parsed in parse_text(page.body.decode()) if parsed.name == "draftlane_app_requests"
     ).samples[0]
@@ -292,7 +293,7 @@ def test_any_label_value_survives(app: str) -> None:
 
 
 def test_a_lone_surrogate_cannot_break_the_page() -> None:
-    assert value(counted(ANSWERED._replace(app="\ud800")), "draftlane_app_requests_total", app="?") == 1
+    assert value(counted(replace(ANSWERED, app="\ud800")), "draftlane_app_requests_total", app="?") == 1
 
 
 @pytest.mark.parametrize(("number", "said"), [(float("inf"), "+Inf"), (float("-inf"), "-Inf"), (float("nan"), "NaN")])
@@ -308,10 +309,10 @@ def test_watched_figures_are_asked_at_the_scrape() -> None:
 
 
 def test_workers_figures_become_one() -> None:
-    one, two = counted(ANSWERED, ANSWERED), counted(ANSWERED._replace(app="writer"))
+    one, two = counted(ANSWERED, ANSWERED), counted(replace(ANSWERED, app="writer"))
     exported: list[Figures] = [pickle.loads(pickle.dumps(metrics.export(SNAPSHOT))) for metrics in (one, two)]
     merged = merge(exported)
-    single = counted(ANSWERED, ANSWERED, ANSWERED._replace(app="writer")).export(SNAPSHOT)
+    single = counted(ANSWERED, ANSWERED, replace(ANSWERED, app="writer")).export(SNAPSHOT)
     summed = {"draftlane_backend_in_flight", "draftlane_retries_left"}
     assert {name: merged[name] for name in merged if name not in summed} == {
         name: single[name] for name in single if name not in summed
