@@ -36,7 +36,6 @@ PROBE_REACH = 4.0
 """A probe may cost at most this many times the best; dearer ones wait for a quieter moment."""
 SHOWN = 8
 """Costs kept in a decision; nobody reads more, and every entry costs a tenth of a microsecond."""
-NOTHING_CACHED: dict[str, float] = {}
 _cost = itemgetter(0)
 Scored = list[tuple[float, Backend]]
 
@@ -58,20 +57,27 @@ def break_even(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Cho
 
 
 def score(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Scored:
-    """(J, backend) of each candidate, in their order. The hot loop: plain arithmetic on slots."""
-    out, need, name = live.output_tokens, live.input_tokens, live.gain_class
-    cached = live.cached or NOTHING_CACHED
-    aversion = fleet.settings.verdict.aversion if live.averse else 1.0
-    scored: Scored = []
-    for backend in candidates:
-        reads = live.uncached(backend.name) if backend.name in cached else need
-        cost = backend.upfront + backend.per_input * reads
-        if backend.speculative:
-            cost += out * backend.per_output / backend.per_step.get(name, backend.base_per_step)
-            cost *= aversion
-        else:
-            cost += out * backend.per_output
-        scored.append((cost, backend))
+    """(J, backend) of each candidate, in their order. The hot loop: plain arithmetic on slots; ``per_step`` of a plain
+    backend is empty and its ``base_per_step`` 1."""
+    out, need, name, cached = live.output_tokens, live.input_tokens, live.gain_class, live.cached
+    if cached:
+        scored = [
+            (
+                b.upfront
+                + b.per_input * (need - cached.get(b.name, 0.0))
+                + out * b.per_output / b.per_step.get(name, b.base_per_step),
+                b,
+            )
+            for b in candidates
+        ]
+    else:
+        scored = [
+            (b.upfront + b.per_input * need + out * b.per_output / b.per_step.get(name, b.base_per_step), b)
+            for b in candidates
+        ]
+    if live.averse:
+        aversion = fleet.settings.verdict.aversion
+        scored = [(cost * aversion if b.speculative else cost, b) for cost, b in scored]
     return scored
 
 

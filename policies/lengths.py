@@ -234,6 +234,8 @@ class Lengths:
             history.add(place, censored, capped, decay)
             history.parent = parent
             parent = history
+        if parent is not None:
+            parent.says(self.settings.min_samples)  # remembered: the next request need not wait for it
 
     def relate(self) -> None:
         """Give each history its more general one back (after a restore)."""

@@ -52,7 +52,7 @@ class Live:
         """Speculation is known not to pay for this class."""
         self.probe_lane: str | None = None
         self.cached: dict[str, float] | None = None
-        """Prompt tokens each backend is expected to have cached; None: nothing known of any."""
+        """Prompt tokens each backend is expected to have cached, at most all but one; None: nothing known of any."""
         self.home: str | None = None
         """Where the longest known prefix was served last."""
         self.backend: Backend | None = None
@@ -71,10 +71,7 @@ class Live:
 
     def uncached(self, backend: str) -> float:
         """Prompt tokens this backend would have to prefill; at least 1."""
-        if self.cached is None:
-            return self.input_tokens
-        left = self.input_tokens - self.cached.get(backend, 0.0)
-        return left if left > 1.0 else 1.0
+        return self.input_tokens if self.cached is None else self.input_tokens - self.cached.get(backend, 0.0)
 
 
 def lesson(live: Live, backend: Backend, ended: Finished | Cancelled) -> Lesson:

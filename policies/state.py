@@ -125,10 +125,10 @@ def _find_cached(fleet: Fleet, live: Live) -> None:
         return
     bytes_cached, live.home = fleet.prefixes.match(arrived.prefixes, arrived.at)
     if bytes_cached:
-        per_byte = live.input_tokens / max(1, arrived.prompt_bytes)
+        per_byte, most = live.input_tokens / max(1, arrived.prompt_bytes), max(0.0, live.input_tokens - 1.0)
         backends = fleet.backends
         live.cached = {
-            name: size * per_byte * backends[name].cache_trust
+            name: min(most, size * per_byte * backends[name].cache_trust)
             for name, size in bytes_cached.items()
             if name in backends
         }
