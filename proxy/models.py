@@ -29,12 +29,15 @@ class Models:
         self._tokenizers = _tokenizers(config)
         self._served: dict[str, tuple[str, ...]] = {}
         self.known: frozenset[str] = frozenset()
+        self._stand_in: str | None = None
+        """For a name nobody knows."""
         self.refresh()
 
     def refresh(self) -> None:
         """Collect names again from configuration and discovery."""
         self._served = {name: tuple(_names(backend)) for name, backend in self._backends.items()}
         self.known = frozenset(model for models in self._served.values() for model in models)
+        self._stand_in = self._only()
 
     def served_by(self, backend: str) -> tuple[str, ...]:
         """Models of a backend under the names clients use; empty while nothing is known."""
@@ -43,15 +46,14 @@ class Models:
     def resolve(self, asked: str | None) -> str:
         """The name to route by. Raises GatewayError (404) when nobody could serve it."""
         if asked is None:
-            return self._only() or ""
+            return self._stand_in or ""
         name = self._aliases.get(asked, asked)
         if name in self.known:
             return name
         if ANY in self._aliases:
             return self._aliases[ANY]
-        stand_in = self._only()
-        if stand_in is not None:
-            return stand_in
+        if self._stand_in is not None:
+            return self._stand_in
         raise GatewayError("model_not_found", f"The model {asked!r} does not exist.", param="model")
 
     def _only(self) -> str | None:

@@ -65,10 +65,10 @@ def _announce(config: Config, ports: Ports) -> None:
     log.info("listening on http%s://%s:%d%s", "s" if server.tls_cert_file else "", server.host, ports.public, several)
     if ports.admin is not None:
         log.info(
-            "dashboard on http://%s:%d/dashboard, admin key in %s",
+            "dashboard on http://%s:%d/dashboard%s",
             server.admin_host,
             ports.admin,
-            server.admin_key_file,
+            f", admin key in {server.admin_key_file}" if server.admin_key_file else "",
         )
     for backend in config.backends:
         log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.url)
