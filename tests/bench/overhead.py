@@ -52,16 +52,17 @@ def bare_round(folder: Path, target: Target, size: Size) -> Round:
 
 def memory(folder: Path, target: Target, size: Size) -> Report:
     """Resident memory before and while streams are held open."""
+    seconds = 1.0 + 2.0 * size.seconds
     assert target.pid is not None
     idle = memory_bytes(target.pid)
     client = start_client(
-        folder, target.port, Load("held", ("-s", "-o", "-c", str(size.held), "-d", "5")), target.headers
+        folder, target.port, Load("held", ("-s", "-o", "-c", str(size.held), "-d", str(seconds))), target.headers
     )
     held = idle
     while client.poll() is None:
         held = max(held, memory_bytes(target.pid))
         try:
-            client.wait(0.5)
+            client.wait(seconds / 10)
         except subprocess.TimeoutExpired:
             continue
     return {"idle": idle, "held": held, **report(client)}

@@ -56,17 +56,17 @@ def many_requests(folder: Path, target: Target, requests: int) -> Iterator[float
         yield memory_bytes(target.pid) / 1e6
 
 
-def many_streams(folder: Path, target: Target, streams: int) -> Iterator[float]:
+def many_streams(folder: Path, target: Target, streams: int, openings: int, seconds: float) -> Iterator[float]:
     """Open streams, leave them in the middle, and again; memory with all open, then with none."""
     assert target.pid is not None
-    for _ in range(OPENINGS):
+    for _ in range(openings):
         client = start_client(
-            folder, target.port, Load("held", ("-s", "-o", "-c", str(streams), "-d", "4")), target.headers
+            folder, target.port, Load("held", ("-s", "-o", "-c", str(streams), "-d", str(seconds))), target.headers
         )
         held = 0.0
         while client.poll() is None:
             held = max(held, memory_bytes(target.pid) / 1e6)
-            time.sleep(0.2)
+            time.sleep(min(0.2, seconds / 8))
         assert report(client)["bad"] == 0
         yield held
         yield memory_bytes(target.pid) / 1e6
@@ -146,6 +146,8 @@ def plot(curve: Curve) -> str:
 def soak(
     requests: Annotated[int, typer.Option(help="Requests of the first load.")] = 100_000,
     streams: Annotated[int, typer.Option(help="Streams open at once in the second one.")] = 1_000,
+    openings: Annotated[int, typer.Option(help="Times that they are opened.")] = OPENINGS,
+    seconds: Annotated[float, typer.Option(help="That they are held open.")] = 4.0,
     hours: Annotated[float, typer.Option(help="Hours in fast motion of the third one.")] = 24.0,
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
 ) -> None:
@@ -160,8 +162,8 @@ def soak(
         upstream = stack.enter_context(backend(folder))
         with running("draftlane", folder, upstream) as target:
             curves = {f"{requests:,} requests": list(many_requests(folder, target, requests))}
-            both = list(many_streams(folder, target, streams))
-        curves |= {f"{streams:,} open streams, {OPENINGS} times": both[::2], "between them": both[1::2]}
+            both = list(many_streams(folder, target, streams, openings, seconds))
+        curves |= {f"{streams:,} open streams, {openings} times": both[::2], "between them": both[1::2]}
         curves[f"{hours:g} hours in fast motion"] = a_day(folder, upstream, hours)
     rising = [name for name, curve in curves.items() if growth(curve) > GROWTH_MB]
     if as_json:

@@ -41,7 +41,7 @@ def test_the_overhead_benchmark_measures_every_figure_and_every_answer_is_whole(
 
 @needs_compiler
 def test_the_soak_shows_a_curve_for_each_load() -> None:
-    said = told("soak", "--requests", "200", "--streams", "3", "--hours", "0.05")
+    said = told("soak", "--requests", "200", "--streams", "3", "--openings", "3", "--seconds", "0.5", "--hours", "0.05")
     assert {len(curve) > 2 for curve in said["curves"].values()} == {True}
     assert set(said["growth"]) == set(said["curves"])
 
