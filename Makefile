@@ -22,7 +22,7 @@ demo: $(VENV)/.client $(VENV)/.engine ## Two real engines, the gateway, sample t
 	@$(BIN)/draftlane demo $(ARGS)
 
 test: $(VENV)/.for-work $(VENV)/.engine ## The whole test suite (ARGS="-k word" for a part of it).
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.for-work ## Linter, formatter and type checker, on code and tests.
 	$(BIN)/ruff check .

@@ -97,7 +97,7 @@ class Yields:
     ``per_step`` maps a class to its figure; classes not in it have ``base``. A plain backend stays at 1.
     """
 
-    __slots__ = ("base", "by_class", "drafted", "factors", "overall", "per_step", "speculative")
+    __slots__ = ("base", "by_class", "drafted", "factors", "overall", "per_step", "proven", "speculative")
 
     def __init__(self, speculative: bool, depth: int | None) -> None:
         self.speculative = speculative
@@ -105,6 +105,8 @@ class Yields:
         self.by_class: OrderedDict[str, Tally] = OrderedDict()
         self.factors: dict[str, float] = {}
         self.per_step: dict[str, float] = {}
+        self.proven: dict[str, float] = {}
+        """Class → what it is measured to yield at least (``prove``)."""
         self.base = 2.0 / 1.2 if speculative else 1.0
         self.drafted = float(depth if depth is not None else 3) if speculative else 0.0
         """Draft tokens per engine step; the depth until answers tell."""
@@ -134,6 +136,7 @@ class Yields:
             gone, _ = self.by_class.popitem(last=False)
             self.per_step.pop(gone, None)
             self.factors.pop(gone, None)
+            self.proven.pop(gone, None)
         self._settle(lesson.gain_class)
 
     def learn_factor(self, gain_class: str, ratio: float) -> None:
@@ -151,6 +154,14 @@ class Yields:
         self.overall.effort = FORGET * self.overall.effort + weight / max(1.0, per_step)
         self.overall.weight = FORGET * self.overall.weight + weight
         self._settle(None)
+
+    def prove(self, gain_class: str, at_least: float) -> None:
+        """The gain measured between the lanes implies this many tokens per ordinary step at least; 0: nothing is proven."""
+        if at_least > 0.0:
+            self.proven[gain_class] = at_least
+        elif self.proven.pop(gain_class, None) is None:
+            return
+        self._settle(gain_class)
 
     def forget(self, gain_class: str) -> None:
         """A change was detected: keep the old evidence of the class as a weak prior."""
@@ -176,6 +187,10 @@ class Yields:
         elif gain_class in self.factors:
             self.base = 1.0
             self.per_step[gain_class] = 1.0 / self.factors[gain_class]
+        else:
+            self.per_step.pop(gain_class, None)
+        if gain_class in self.proven:
+            self.per_step[gain_class] = max(self.per_step.get(gain_class, 0.0), self.proven[gain_class])
 
     def settle_all(self) -> None:
         """Recompute the figures of every class (after a restore)."""

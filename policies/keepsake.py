@@ -13,6 +13,7 @@ from policies.fleet import Fleet, take_stock
 from policies.gain import ClassGain, Sample
 from policies.inputs import Factor
 from policies.lengths import Histogram
+from policies.teach import prove
 
 VERSION = 2
 Thing = TypeVar("Thing")
@@ -63,6 +64,8 @@ def _restore(fleet: Fleet, kept: dict[str, Any]) -> None:
     for name, data in kept["verdicts"]:
         fleet.verdicts.classes[name] = _class(data)
     fleet.verdicts.crowd = float(kept["crowd"])
+    for name in fleet.verdicts.classes:
+        prove(fleet, name)
     take_stock(fleet)
 
 

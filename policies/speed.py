@@ -71,7 +71,9 @@ class Speed:
 
     def _solve(self) -> None:
         ref = self.step
-        self.start, prefill = self.first.solve(1.5 * ref, ref, ref / 300, ref / 150)
+        # Wide: on a GPU a prompt token costs a few hundredths of a decode step, on a CPU a fifth of one (llama.cpp, measured);
+        # a tight prior hid 4 of 5 ms there for 50 requests.
+        self.start, prefill = self.first.solve(1.5 * ref, ref, ref / 300, ref / 30)
         self.prefill = max(prefill, ref / 3000)
         priors = ((0.8 * ref, 0.5 * ref), (ref / 200, ref / 100), (self.prefill, 0.3 * self.prefill))
         fixed, slope, beside = self.decode.solve(priors)

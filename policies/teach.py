@@ -6,6 +6,7 @@ parallel choices says nothing about step times; a repeated prompt says nothing a
 
 from typing import TYPE_CHECKING
 
+from policies.gain import PAYS
 from policies.lesson import Lesson, seconds_per_token
 from policies.state import Fleet, take_stock
 
@@ -74,3 +75,19 @@ def _teach_gain(fleet: Fleet, backend: "Backend", lesson: Lesson, at: float) -> 
     alike = speed.step_seconds(verdicts.crowd) / speed.step_seconds(lesson.crowd)
     if verdicts.learn(lesson.gain_class, lesson.lane, pace * alike, at):
         backend.yields.forget(lesson.gain_class)
+    prove(fleet, lesson.gain_class)
+
+
+def prove(fleet: Fleet, gain_class: str) -> None:
+    """Let no model of steps contradict a measured gain: where speculation is shown to pay, a speculative backend yields at
+    least what the gain implies at equal load. Acceptance says little where steps differ in price (an n-gram drafter on a
+    CPU: 10 tokens a step and a gain of 1.25), and such a class stayed on the plain lane although its verdict was "pays".
+    """
+    verdicts = fleet.verdicts
+    known = verdicts.classes[gain_class]
+    gain = known.gain(verdicts.rules.confidence_z).ratio if known.state == PAYS else None
+    plain = [b.speed.step_seconds(verdicts.crowd) for b in fleet.backends.values() if not b.speculative and b.warm]
+    for backend in fleet.backends.values():
+        if backend.speculative:
+            steps = backend.speed.step_seconds(verdicts.crowd) * len(plain) / sum(plain) if plain else 0.0
+            backend.yields.prove(gain_class, gain * steps if gain else 0.0)
