@@ -22,6 +22,9 @@ from proxy.proof.tables import STYLES, finding_line, plain_number, ratio, second
 from proxy.version import VERSION
 
 HEAD = ("setting", "prompts", "latency P50", "latency P99", "per token", "tokens/s", "tokens/step", "accepted", "gain")
+SHORT = ("arm", "n", "P50", "P99", "token", "tok/s", "step", "acc.", "gain")
+"""The same for a terminal of 80 columns; ``LEGEND`` says what they are."""
+LEGEND = "P50, P99: latency; token: time per output token; step: tokens per step"
 
 
 def show_sweep(console: Console, outcome: Sweep, method: str) -> None:
@@ -58,9 +61,17 @@ def row(setting: Setting) -> list[str]:
 
 
 def _settings_table(advice: Advice) -> Table:
-    shown = Table(title=f"{advice.load}, all kinds", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for place, column in enumerate(HEAD):
-        shown.add_column(column, justify="right" if place else "left", no_wrap=column == "gain")
+    shown = Table(
+        title=f"{advice.load}, all kinds",
+        title_justify="left",
+        caption=LEGEND,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+    )
+    for place, column in enumerate(SHORT):
+        shown.add_column(column, justify="right" if place else "left", no_wrap=place > 0)
     for setting in advice.settings:
         shown.add_row(*map(plain_markup, row(setting)), style="bold" if setting.label == advice.take else "")
     return shown
