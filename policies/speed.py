@@ -91,6 +91,10 @@ class Speed:
         """Expected engine step with ``crowd`` requests in flight and no prefill beside them."""
         return self.base + self.slope * crowd
 
+    def usual_step_seconds(self, crowd: float) -> float:
+        """As ``step_seconds``, without what is just now slower or faster than learnt."""
+        return self.fixed + self.per_request * crowd
+
     def learn(self, lesson: Lesson, steps: float) -> float | None:
         """Fold a finished request in; return its step time ÷ the expected one, None when it taught no step time.
 

@@ -4,6 +4,7 @@
 parallel choices says nothing about step times; a repeated prompt says nothing about classes other than its own.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from policies.gain import PAYS
@@ -86,8 +87,15 @@ def prove(fleet: Fleet, gain_class: str) -> None:
     verdicts = fleet.verdicts
     known = verdicts.classes[gain_class]
     gain = known.gain(verdicts.rules.confidence_z).ratio if known.state == PAYS else None
-    plain = [b.speed.step_seconds(verdicts.crowd) for b in fleet.backends.values() if not b.speculative and b.warm]
-    for backend in fleet.backends.values():
-        if backend.speculative:
-            steps = backend.speed.step_seconds(verdicts.crowd) * len(plain) / sum(plain) if plain else 0.0
-            backend.yields.prove(gain_class, gain * steps if gain else 0.0)
+    drafters = [backend for backend in fleet.backends.values() if backend.speculative]
+    at_least = gain * _step_ratio(fleet, drafters) if gain else 0.0
+    for backend in drafters:
+        backend.yields.prove(gain_class, at_least)
+
+
+def _step_ratio(fleet: Fleet, drafters: Sequence["Backend"]) -> float:
+    """A speculative step ÷ a plain one, as usual: of the fastest drafter, or one that slows down would prove itself better."""
+    crowd = fleet.verdicts.crowd
+    plain = [b.speed.usual_step_seconds(crowd) for b in fleet.backends.values() if not b.speculative and b.warm]
+    fast = min((backend.speed.usual_step_seconds(crowd) for backend in drafters if backend.warm), default=0.0)
+    return fast * len(plain) / sum(plain) if plain else 0.0

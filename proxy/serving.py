@@ -110,16 +110,20 @@ def settle_memory() -> None:
 async def serve_forever(config: Config, announce: Callable[[Application, Ports], None]) -> int:
     """Serve until SIGTERM or SIGINT, then let answers finish; a second signal ends at once. The exit status."""
     over = asyncio.Event()
+    up: list[tuple[Application, GracefulServer]] = []
+
+    def told() -> None:
+        at_once = over.is_set()
+        over.set()
+        for app, server in up:
+            server.force_exit = at_once
+            log.info("shutting down, %s", _still(len(app.gateway.live), config.server.grace_seconds, at_once))
+
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, told)  # before anybody can be connected: a signal then would kill without grace
     async with serving(config) as (app, ports, server):
-
-        def told() -> None:
-            server.force_exit = over.is_set()
-            over.set()
-            log.info("shutting down, %s", _still(len(app.gateway.live), config.server.grace_seconds, server.force_exit))
-
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, told)
+        up.append((app, server))
         announce(app, ports)
         settle_memory()
         await over.wait()
