@@ -130,24 +130,31 @@ class Shared:
                 backoff = min(LONGEST_BACKOFF_SECONDS, backoff * 2)
 
     async def _send(self, farewell: bool = False) -> None:
-        load = self.gossip.bye() if farewell else self.gossip.next_load()
+        """The load at once, the lessons behind it; a good-bye comes last, or its hearers would hear no more."""
+        load = None if farewell else self.gossip.next_load()
         sent = 0
         while (message := self.gossip.next_lessons()) is not None or load is not None:
-            pipeline = self._teller.pipeline(transaction=False)
-            if load is not None:
-                pipeline.xadd(self._load_key, {"m": load}, maxlen=LOADS_KEPT)
-                pipeline.expire(self._load_key, KEPT_SECONDS)
-            if message is not None:
-                pipeline.xadd(self._lessons_key, {"m": message}, maxlen=LESSON_BATCHES_KEPT)
-                pipeline.expire(self._lessons_key, KEPT_SECONDS)
-            await pipeline.execute()
-            self._came_up()
+            await self._put(load, message)
             load = None
             if message is not None:
                 self.gossip.told(message)
             sent += 1
             if sent >= BATCHES_AT_ONCE:
-                return
+                break
+        if farewell:
+            await self._put(self.gossip.bye(), None)
+
+    async def _put(self, load: bytes | None, lessons: bytes | None) -> None:
+        pipeline = self._teller.pipeline(transaction=False)
+        for key, message, kept in (
+            (self._load_key, load, LOADS_KEPT),
+            (self._lessons_key, lessons, LESSON_BATCHES_KEPT),
+        ):
+            if message is not None:
+                pipeline.xadd(key, {"m": message}, maxlen=kept)
+                pipeline.expire(key, KEPT_SECONDS)
+        await pipeline.execute()
+        self._came_up()
 
     async def _listen(self) -> None:
         backoff = TELL_SECONDS
