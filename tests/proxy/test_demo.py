@@ -155,7 +155,13 @@ async def demonstrate(folder: Path, *words: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "proxy", "demo", *words,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment, cwd=folder,
+        preexec_fn=hearing_interrupts,
     )  # fmt: skip
+
+
+def hearing_interrupts() -> None:
+    """A suite that a script runs in the background is deaf to SIGINT, and so would be what it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def test_without_a_real_engine_it_goes_on_simulated_and_says_so(tmp_path: Path) -> None:
