@@ -303,7 +303,7 @@ class PolicySettings:
     same moment: the learners, whose memory is 100 requests, would forget everything else within it. 0 lets all teach."""
     max_requests: int = 100_000
     """Live requests remembered at most; beyond it the oldest are forgotten (their counts are released)."""
-    silent_seconds: float = 60.0
+    silent_seconds: float = 300.0
     """A healthy backend without any finished request for this long is reported as silent: worth one synthetic probe."""
 
     def __post_init__(self) -> None:
