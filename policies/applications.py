@@ -50,7 +50,7 @@ class Applications:
     def __init__(self) -> None:
         self.by_name: OrderedDict[str, Application] = OrderedDict()
 
-    def count(self, name: str, lane: str) -> Application:
+    def count(self, name: str, lane: str) -> None:
         """One more request of this application finished on this lane."""
         known = self.by_name.get(name)
         if known is None:
@@ -61,7 +61,6 @@ class Applications:
             self.by_name.move_to_end(name)
         known.requests += 1
         known.speculative += lane == SPECULATIVE
-        return known
 
     def learn(self, lesson: Lesson) -> None:
         """What a finished request, counted before, teaches."""

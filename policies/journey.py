@@ -14,6 +14,7 @@ from policies.events import (
     Refused,
 )
 from policies.gain import DOES_NOT_PAY, MAX_CLASSES, PROBING
+from policies.lesson import Lesson
 from policies.live import Live, lesson
 from policies.state import PROMPTS, Fleet, assess, health_changed, take_stock
 from policies.teach import teach
@@ -133,8 +134,13 @@ def finished(fleet: Fleet, event: Finished) -> None:
         backend.finished += 1
         fleet.applications.count(live.arrived.app, backend.lane)
     if learnt is not None:
-        teach(fleet, learnt, event.at)
-        fleet.outbox.append(learnt)
+        _pass_on(fleet, learnt, event.at)
+
+
+def _pass_on(fleet: Fleet, learnt: Lesson, at: float) -> None:
+    """To our own learners, and to the other replicas."""
+    teach(fleet, learnt, at)
+    fleet.outbox.append(learnt)
 
 
 def _may_teach(fleet: Fleet, live: Live, backend: Backend, at: float) -> bool:
@@ -170,8 +176,7 @@ def cancelled(fleet: Fleet, event: Cancelled) -> None:
     learnt = lesson(live, backend, event) if _may_teach(fleet, live, backend, event.at) else None
     release(live, event.at)
     if learnt is not None and learnt.output_tokens:
-        teach(fleet, learnt, event.at)
-        fleet.outbox.append(learnt)
+        _pass_on(fleet, learnt, event.at)
     if backend.breaker.state != "closed":
         fleet.ready.clear()
 

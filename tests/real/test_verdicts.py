@@ -1,4 +1,4 @@
-"""On real engines: copied code is drafted, fresh prose is not, and no verdict says otherwise."""
+"""On real engines: speculation is found to pay for copied code and not for fresh prose, and traffic follows."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -106,6 +106,7 @@ async def test_copied_code_pays_and_stays_on_the_speculative_lane_and_fresh_pros
         client = Client(http, f"http://127.0.0.1:{ports.public}")
         found = await until_it_pays(client, app.showing, draw)
         assert found["editor"]["verdict"] == PAYS, found
+        assert found["editor"]["lower"] > 1.0
         assert found["writer"]["verdict"] in (DOES_NOT_PAY, UNKNOWN), found
         drafter = next(one for one in app.showing.snapshot()["backends"] if one["lane"] == "speculative")
         steps = {name.split("|")[1]: told["tokens_per_step"] for name, told in drafter["acceptance_by_class"].items()}
