@@ -14,6 +14,14 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
         --constraint constraints.txt --requirement requirements.txt \
     && /venv/bin/pip uninstall --yes --quiet pip setuptools
+# The judgement becomes machine code here (deploy/build_hook.py); compiler and builder stay behind in this stage.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+COPY LICENSE README.md ./
+COPY deploy/build_hook.py deploy/
+COPY policies policies
+COPY proxy proxy
+RUN DRAFTLANE_COMPILE=1 PIP_CONSTRAINT=constraints.txt pip install --no-cache-dir --disable-pip-version-check \
+        --no-deps --no-compile --target /app .
 
 FROM python:3.11-slim-bookworm
 # PYTHONPATH, because a place that sets PYTHONSAFEPATH would take the working folder off the import path.
@@ -22,10 +30,8 @@ ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1
 COPY --from=packages /venv /venv
 WORKDIR /app
-COPY LICENSE ./
-COPY policies ./policies
-COPY proxy ./proxy
-# Compiled here, since the file system may be read-only when it runs.
+COPY --from=packages /app ./
+# Bytecode now, since the file system may be read-only when it runs.
 RUN python -m compileall -q policies proxy
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 65534:65534

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from policies.acceptance import Tally
 from policies.backend import Backend
+from policies.change import PageHinkley
 from policies.fleet import Fleet, take_stock
 from policies.gain import ClassGain, Sample
 from policies.inputs import Factor
@@ -16,6 +17,12 @@ from policies.lengths import Histogram
 from policies.teach import prove
 
 VERSION = 2
+SUMS: dict[type[Any], tuple[str, ...]] = {
+    Factor: ("bytes", "cached", "cached_of", "media", "media_tokens", "tokens"),
+    PageHinkley: ("down", "last", "mean", "scale", "seen", "spread", "up"),
+    Tally: ("accepted", "draft_tokens", "effort", "first", "first_drafts", "inverse", "requests", "steps", "weight"),
+}
+"""All that these hold, in the order of the file. Written down, since compiled classes cannot list their slots."""
 Thing = TypeVar("Thing")
 
 
@@ -26,7 +33,7 @@ def keep(fleet: Fleet) -> dict[str, Any]:
         "backends": {name: _keep_backend(backend) for name, backend in fleet.backends.items()},
         "lengths": [[list(key), _keep_histogram(history)] for key, history in fleet.lengths.histograms.items()],
         "inputs": [
-            [list(key), _slots(factor), fleet.inputs.per_byte.get(key)] for key, factor in fleet.inputs.factors.items()
+            [list(key), _sums(factor), fleet.inputs.per_byte.get(key)] for key, factor in fleet.inputs.factors.items()
         ],
         "verdicts": [[name, _keep_class(known)] for name, known in fleet.verdicts.classes.items()],
         "crowd": fleet.verdicts.crowd,
@@ -69,12 +76,12 @@ def _restore(fleet: Fleet, kept: dict[str, Any]) -> None:
     take_stock(fleet)
 
 
-def _slots(thing: Any) -> list[float]:
-    return [getattr(thing, name) for name in thing.__slots__]
+def _sums(thing: Any) -> list[float]:
+    return [getattr(thing, name) for name in SUMS[type(thing)]]
 
 
 def _fill(thing: Thing, values: list[float]) -> Thing:
-    for name, value in zip(thing.__slots__, values, strict=True):  # type: ignore[attr-defined]  # only slotted classes
+    for name, value in zip(SUMS[type(thing)], values, strict=True):
         setattr(thing, name, value)
     return thing
 
@@ -88,8 +95,8 @@ def _keep_backend(backend: Backend) -> dict[str, Any]:
     return {
         "lane": backend.lane,
         "speed": speed.dump(),
-        "overall": _slots(yields.overall),
-        "classes": [[name, _slots(tally)] for name, tally in yields.by_class.items()],
+        "overall": _sums(yields.overall),
+        "classes": [[name, _sums(tally)] for name, tally in yields.by_class.items()],
         "factors": sorted(yields.factors.items()),
         "cache_trust": backend.cache_trust,
         "request_seconds": backend.request_seconds,
@@ -114,7 +121,7 @@ def _keep_histogram(history: Histogram) -> dict[str, Any]:
         "unit": history.unit,
         "total": history.total,
         "capped": history.capped,
-        "change": None if history.change is None else _slots(history.change),
+        "change": None if history.change is None else _sums(history.change),
     }
 
 
@@ -141,7 +148,7 @@ def _keep_class(known: ClassGain) -> dict[str, Any]:
 
 def _keep_sample(sample: Sample) -> list[Any]:
     last = sample.last_at if sample.weight else None
-    return [sample.weight, sample.mean, sample.spread, last, _slots(sample.change)]
+    return [sample.weight, sample.mean, sample.spread, last, _sums(sample.change)]
 
 
 def _class(data: dict[str, Any]) -> ClassGain:

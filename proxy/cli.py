@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from proxy.config_error import ConfigError
-from proxy.version import VERSION
+from proxy.version import VERSION, compiled
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -92,7 +92,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"draftlane {VERSION}")
+        typer.echo(f"draftlane {VERSION}{', compiled' if compiled() else ''}")
         raise typer.Exit
 
 

@@ -1,8 +1,11 @@
 """What a decision costs: advance(Arrived) + decide + advance(Dispatched), 16 backends, 1,000 applications.
 
-Run ``python tests/bench/decision_cost.py``; it prints p50 and p99 in microseconds and the share of each call.
+``make bench BENCH=decision_cost`` prints p50 and p99 in microseconds and the share of each call: from source, and compiled
+as the image has it where there is a C compiler.
 """
 
+import os
+import subprocess
 import sys
 from statistics import median, quantiles
 from time import perf_counter_ns
@@ -12,6 +15,9 @@ from policies.decision import Decision
 from policies.events import Arrived, Dispatched, Finished, FirstToken, Joined
 from policies.fleet import Fleet, advance
 from policies.settings import PolicySettings
+from proxy.version import compiled as runs_compiled
+from tests.bench.compiled import ROOT, compiled
+from tests.bench.overhead_loads import compiler
 
 
 def warmed(backends: int, applications: int, settings: PolicySettings) -> Fleet:
@@ -62,17 +68,29 @@ def quietest(costs: list[list[int]]) -> list[list[int]]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure both forms, each in a process of its own."""
+    forms = [ROOT, compiled()] if compiler() is not None else [ROOT]
+    for form in forms:
+        subprocess.run(
+            [sys.executable, __file__, "here"],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join((str(form), str(ROOT)))},
+            check=True,
+        )
+
+
+def measure() -> None:
+    """Print the table of the form that is imported here."""
+    sys.stdout.write("compiled\n" if runs_compiled() else "from source\n")
     for backends in (1, 2, 16):
         fleet = warmed(backends, 1_000, PolicySettings())
         block = quietest([one_request(fleet, 1_000_000 + number, 1_000, finish=True) for number in range(20_000)])
         total = quantiles([sum(cost) / 1000 for cost in block], n=100)
         arrived, decided, sent = (median(cost[part] / 1000 for cost in block) for part in range(3))
         sys.stdout.write(
-            f"{backends:3d} backends: p50 {total[49]:.1f} µs, p99 {total[98]:.1f} µs"
+            f"{backends:5d} backends: p50 {total[49]:.1f} µs, p99 {total[98]:.1f} µs"
             f" (arrived {arrived:.1f}, decide {decided:.1f}, dispatched {sent:.1f})\n"
         )
 
 
 if __name__ == "__main__":
-    main()
+    measure() if sys.argv[1:] == ["here"] else main()

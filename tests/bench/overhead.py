@@ -68,13 +68,15 @@ def memory(folder: Path, target: Target, size: Size) -> Report:
     return {"idle": idle, "held": held, **report(client)}
 
 
-def measured(folder: Path, names: list[str], size: Size, times: int, progress: Progress) -> tuple[Rounds, Rounds]:
+def measured(
+    folder: Path, names: list[str], size: Size, times: int, source: bool, progress: Progress
+) -> tuple[Rounds, Rounds]:
     """Rounds of every target, and of the bare backend beside each of them; the order turns around each time."""
     task = progress.add_task("rounds", total=times * len(names) + len(names))
     with ExitStack() as stack:
         upstream = stack.enter_context(backend(folder))
         bare = Target("backend", upstream, None)
-        targets = [stack.enter_context(running(name, folder, upstream)) for name in names]
+        targets = [stack.enter_context(running(name, folder, upstream, source)) for name in names]
         rounds: Rounds = {name: [] for name in names}
         beside: Rounds = {name: [] for name in names}
         for number in range(times):
@@ -106,13 +108,19 @@ def overhead(
     events: Annotated[int, typer.Option(help="Events of each stream.")] = 200,
     held: Annotated[int, typer.Option(help="Streams held open for the memory figure.")] = 1000,
     references: Annotated[bool, typer.Option(help="Measure nginx and vllm-router too, where installed.")] = True,
+    source: Annotated[
+        bool,
+        typer.Option(
+            "--source", help="The gateway as a clone has it; else as the image has it, its judgement compiled."
+        ),
+    ] = False,
     write: Annotated[bool, typer.Option("--write", help="Write the table to docs/speed.md.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything that was measured, as JSON.")] = False,
 ) -> None:
     """Measure the gateway's overhead beside what else is installed."""
     console = Console(stderr=as_json)
     names = _names(console, references)
-    all_rounds, beside = _measured(console, names, Size(seconds, streams, events, held), rounds)
+    all_rounds, beside = _measured(console, names, Size(seconds, streams, events, held), rounds, source)
     summaries = {name: summary(all_rounds[name], beside[name]) for name in names}
     wrong, short = faults(all_rounds), missed(summaries)
     table = rows(summaries)
@@ -123,7 +131,7 @@ def overhead(
     else:
         _print(console, table, short + wrong)
     if write:
-        write_page(markdown(table), rounds)
+        write_page(markdown(table), rounds, source)
     raise typer.Exit(1 if wrong else 0)
 
 
@@ -137,12 +145,12 @@ def _names(console: Console, references: bool) -> list[str]:
     return [name for name, present in here.items() if present and references] + ["draftlane"]
 
 
-def _measured(console: Console, names: list[str], size: Size, rounds: int) -> tuple[Rounds, Rounds]:
+def _measured(console: Console, names: list[str], size: Size, rounds: int, source: bool) -> tuple[Rounds, Rounds]:
     with tempfile.TemporaryDirectory() as place, Progress(console=console, transient=True) as progress:
         folder = Path(place)
         build(folder)
         bodies(folder, size)
-        return measured(folder, names, size, rounds, progress)
+        return measured(folder, names, size, rounds, source, progress)
 
 
 def _print(console: Console, table: list[list[str]], complaints: list[str]) -> None:
@@ -154,18 +162,18 @@ def _print(console: Console, table: list[list[str]], complaints: list[str]) -> N
         console.print(f"not as it should be: {complaint}")
 
 
-def write_page(table: str, rounds: int) -> None:
+def write_page(table: str, rounds: int, source: bool) -> None:
     """Put the table where the page has its place for it."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{_circumstances(rounds)}\n\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{_circumstances(rounds, source)}\n\n{END}{after}")
 
 
-def _circumstances(rounds: int) -> str:
+def _circumstances(rounds: int, source: bool) -> str:
     cores = len(os.sched_getaffinity(0))
     load: Any = os.getloadavg()[1]
     return (
-        f"Medians of {rounds} rounds, {datetime.now(UTC):%Y-%m-%d}, {cores} cores of {_processor()}, Linux {platform.release()}, "
+        f"Medians of {rounds} rounds, draftlane {'from source' if source else 'compiled'}, {datetime.now(UTC):%Y-%m-%d}, {cores} cores of {_processor()}, Linux {platform.release()}, "
         f"Python {platform.python_version()}, load average {load:.1f} (of it about 2 by the measurement itself)."
     )
 

@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.bench.compiled import ROOT, compiled
+
 ROUTER = Path(os.environ.get("VLLM_ROUTER", Path.home() / ".cache/draftlane-bench/router/bin/vllm-router"))
 """``python3 -m venv ~/.cache/draftlane-bench/router && …/bin/pip install vllm-router==0.1.17``"""
 KEY = "sk-overhead"
@@ -59,10 +61,15 @@ def _nginx() -> str | None:
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path, upstream: int) -> Iterator[Target]:
-    """Start ``draftlane``, ``nginx`` or ``vllm-router`` before the backend at ``upstream``."""
+def running(name: str, folder: Path, upstream: int, source: bool = False) -> Iterator[Target]:
+    """Start ``draftlane``, ``nginx`` or ``vllm-router`` before the backend at ``upstream``.
+
+    ``source``: draftlane as a clone has it; otherwise as the image has it, its judgement compiled.
+    """
     port = free_port()
     command, headers, more = _COMMANDS[name](folder, port, upstream)
+    if name == "draftlane":
+        more = {"PYTHONPATH": str(ROOT if source else compiled()), "PYTHONSAFEPATH": "1"}
     with (folder / f"{name}.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | dict(more), text=True)
     pinned(process)
@@ -86,7 +93,7 @@ def _draftlane(folder: Path, port: int, upstream: int) -> Command:
         f'[server]\nport = {port}\n[keys.sha256]\nbench = "{key}"\n[journal]\npath = "journal.jsonl"\n{lanes}',
     )
     command = [sys.executable, "-m", "proxy", "serve", "-c", str(file)]
-    return command, (f"Authorization: Bearer {KEY}",), {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return command, (f"Authorization: Bearer {KEY}",), {}
 
 
 def _nginx_command(folder: Path, port: int, upstream: int) -> Command:

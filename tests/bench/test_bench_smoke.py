@@ -27,7 +27,9 @@ def told(module: str, *words: str) -> Any:
 
 @needs_compiler
 def test_the_overhead_benchmark_measures_every_figure_and_every_answer_is_whole() -> None:
-    said = told("overhead", "--rounds", "1", "--seconds", "0.2", "--streams", "5", "--events", "10", "--held", "5")
+    said = told(
+        "overhead", "--source", "--rounds", "1", "--seconds", "0.2", "--streams", "5", "--events", "10", "--held", "5"
+    )
     assert said["faults"] == []
     names = {"draftlane", *(name for name, here in installed().items() if here)}
     assert set(said["summary"]) == names
@@ -65,7 +67,7 @@ def test_the_page_keeps_what_is_around_the_table(tmp_path: Path, monkeypatch: py
     page = tmp_path / "speed.md"
     page.write_text(f"before\n{overhead.BEGIN}\nold\n{overhead.END}\nafter\n")
     monkeypatch.setattr(overhead, "PAGE", page)
-    overhead.write_page("| new |", 3)
+    overhead.write_page("| new |", 3, source=True)
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
