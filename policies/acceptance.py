@@ -10,13 +10,13 @@ step-time factor stands in for it (``Yields.learn_factor``), which needs load to
 
 from collections import OrderedDict
 from math import exp, log
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policies.events import Scraped
 from policies.lesson import Lesson, tokens_per_step
 
-FORGET = 0.98
-MAX_CLASSES = 2_000
+FORGET: Final = 0.98
+MAX_CLASSES: Final = 2_000
 
 
 class Acceptance(NamedTuple):

@@ -7,14 +7,14 @@ drafts, not a statement about speed; ``gain-below-one`` is the statement about s
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policies.acceptance import Acceptance
 from policies.backend import Backend
 from policies.fleet import Fleet
 from policies.gain import DOES_NOT_PAY, PROBING
 
-ALARMS = (
+ALARMS: Final = (
     "low-acceptance",
     "draft-mismatch",
     "not-speculating",
@@ -29,7 +29,7 @@ ALARMS = (
 )
 """Every kind there is."""
 
-QUIET_TOKENS = 2_000.0
+QUIET_TOKENS: Final = 2_000.0
 """Tokens a speculative backend may generate without one draft before that is odd."""
 
 

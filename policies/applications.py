@@ -1,13 +1,14 @@
 """Who sends what, and what became of it: the figures operators look at first."""
 
 from collections import OrderedDict
+from typing import Final
 
 from policies.acceptance import Acceptance, Tally
 from policies.decision import SPECULATIVE
 from policies.lesson import Lesson, seconds_per_token
 
-MAX_APPLICATIONS = 1_000
-FORGET = 0.98
+MAX_APPLICATIONS: Final = 1_000
+FORGET: Final = 0.98
 
 
 class Application:

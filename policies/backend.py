@@ -1,5 +1,7 @@
 """What is known of one backend: its load, its health, and what its answers taught."""
 
+from typing import Final
+
 from policies.acceptance import Counters, Yields
 from policies.breaker import Breaker
 from policies.decision import SPECULATIVE
@@ -7,7 +9,7 @@ from policies.events import Joined, PeerLoad, Pulse, Scraped
 from policies.settings import PolicySettings
 from policies.speed import Speed
 
-AHEAD = 0.4
+AHEAD: Final = 0.4
 """Discount on requests that wait for their first token when the price of a prompt is reckoned: they are read before it and
 feel it in their decode only. (All of them at full price: a queue of short answers frightens away more than it should.)"""
 

@@ -21,7 +21,7 @@ When it is wrong: predictions off by far more than two (a new application), step
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policies.backend import Backend
 from policies.choice import Choice
@@ -32,11 +32,11 @@ from policies.live import Live
 if TYPE_CHECKING:
     from policies.fleet import Fleet
 
-PROBE_REACH = 4.0
+PROBE_REACH: Final = 4.0
 """A probe may cost at most this many times the best; dearer ones wait for a quieter moment."""
-SHOWN = 8
+SHOWN: Final = 8
 """Costs kept in a decision; nobody reads more, and every entry costs a tenth of a microsecond."""
-_cost = itemgetter(0)
+_cost: Final = itemgetter(0)
 Scored = list[tuple[float, Backend]]
 
 

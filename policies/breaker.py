@@ -11,10 +11,12 @@ Settings: ``breaker``. When it is wrong: a request that crashes every backend it
 takes ``failures_to_open`` of them in a row.
 """
 
+from typing import Final
+
 from policies.settings import BreakerSettings
 
 CLOSED, OPEN, HALF_OPEN = "closed", "open", "half-open"
-HEALTHY_FAULTS = frozenset({"busy", "refused", "stalled"})
+HEALTHY_FAULTS: Final = frozenset({"busy", "refused", "stalled"})
 
 
 class Breaker:

@@ -6,9 +6,11 @@ every 375 to 2000. The scale comes from successive differences, which a change h
 alike (bursts of load) from the distances to the mean, which they would otherwise understate.
 """
 
-ALLOWANCE = 0.5
-THRESHOLD = 5.0
-WARM_UP = 8
+from typing import Final
+
+ALLOWANCE: Final = 0.5
+THRESHOLD: Final = 5.0
+WARM_UP: Final = 8
 
 
 class PageHinkley:

@@ -7,6 +7,7 @@ When it is wrong: only as wrong as what it reads; ``explain`` says which figure 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from policies.admission import retry_after, with_room
 from policies.backend import Backend
@@ -21,7 +22,7 @@ from policies.least_load import least_load
 from policies.live import Live
 from policies.workload import workload
 
-POLICIES: Mapping[str, Policy] = {
+POLICIES: Final[Mapping[str, Policy]] = {
     "break-even": break_even,
     "fixed-ratio": fixed_ratio,
     "least-load": least_load,
@@ -31,7 +32,7 @@ POLICIES: Mapping[str, Policy] = {
 }
 """Every policy there is; a new one is a function and a row."""
 
-MODELS = 1_000
+MODELS: Final = 1_000
 """Models whose candidates are cached (clients may ask for any name)."""
 
 

@@ -10,9 +10,9 @@ backwards within one process), ``*_tokens`` tokens, ``*_bytes`` UTF-8 bytes. ``N
 "not known"; zero is a measurement.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-SYNTHETIC = "synthetic"
+SYNTHETIC: Final = "synthetic"
 """``Arrived.surface`` of requests the gateway made itself to hear from a silent backend; nobody decided where they go."""
 
 
@@ -113,7 +113,7 @@ class Failed(NamedTuple):
     """False when the request goes on elsewhere (a retry or a re-queue follows)."""
 
 
-FAULTS = (
+FAULTS: Final = (
     "connect",  # refused, unreachable, DNS, TLS
     "connect-timeout",
     "closed",  # closed or reset before the head

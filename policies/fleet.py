@@ -5,7 +5,7 @@ backends change nothing: late, doubled and misordered facts are normal between r
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from policies.events import (
     Arrived,
@@ -30,7 +30,7 @@ from policies.lesson import Lesson
 from policies.membership import joined, left, peer_learnt, peer_load, peer_lost, probed, pulse, scraped
 from policies.state import Fleet, assess, take_stock
 
-_FOLDS: dict[type[Event], Callable[[Fleet, Any], None]] = {
+_FOLDS: Final[dict[type[Event], Callable[[Fleet, Any], None]]] = {
     Arrived: arrived,
     Dispatched: dispatched,
     FirstToken: first_token,

@@ -15,19 +15,22 @@ its own: n-gram drafters love repeats (88 → 419 tokens/s for ten times the sam
 
 from collections import OrderedDict
 from math import exp, log
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policies.change import PageHinkley
 from policies.decision import PLAIN, SPECULATIVE
 from policies.settings import VerdictSettings
 
-UNKNOWN, PAYS, DOES_NOT_PAY, PROBING = "unknown", "pays", "does not pay", "probing"
-MAX_CLASSES = 2_000
-LEAST_SPREAD = 0.05
+UNKNOWN: Final = "unknown"
+PAYS: Final = "pays"
+DOES_NOT_PAY: Final = "does not pay"
+PROBING: Final = "probing"
+MAX_CLASSES: Final = 2_000
+LEAST_SPREAD: Final = 0.05
 """Floor on the standard deviation of a log token time: three equal samples are not certainty."""
-AFTER_CHANGE = 8.0
+AFTER_CHANGE: Final = 8.0
 """Effective requests kept when a change is detected."""
-STRADDLE_PACE = 4
+STRADDLE_PACE: Final = 4
 """An undecided class is probed every so many ``probe_requests`` (25 → about 1 % of its requests)."""
 
 

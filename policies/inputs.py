@@ -8,13 +8,14 @@ is learnt).
 """
 
 from collections import OrderedDict
+from typing import Final
 
 from policies.events import Arrived
 from policies.lesson import Lesson
 from policies.settings import PredictorSettings
 
-FORGET = 0.95
-GENERAL = ("", "", "")
+FORGET: Final = 0.95
+GENERAL: Final = ("", "", "")
 
 
 class Factor:

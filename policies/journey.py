@@ -1,6 +1,7 @@
 """A request on its way: one fold per event of its life, from arrival to one of its ends."""
 
 from heapq import heappop, heappush
+from typing import Final
 
 from policies.backend import Backend
 from policies.breaker import HEALTHY_FAULTS
@@ -19,7 +20,7 @@ from policies.live import Live, lesson
 from policies.state import PROMPTS, Fleet, assess, health_changed, take_stock
 from policies.teach import teach
 
-BURST = 50.0
+BURST: Final = 50.0
 """Lessons of a class that may come at once: two waves of a batch, and enough for any verdict."""
 
 

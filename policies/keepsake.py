@@ -5,7 +5,7 @@ requests under way, breakers, loads and prompt prefixes, which a restart makes u
 restored state must hold that state, or its replay cannot be equal.
 """
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from policies.acceptance import Tally
 from policies.backend import Backend
@@ -16,8 +16,8 @@ from policies.inputs import Factor
 from policies.lengths import Histogram
 from policies.teach import prove
 
-VERSION = 2
-SUMS: dict[type[Any], tuple[str, ...]] = {
+VERSION: Final = 2
+SUMS: Final[dict[type[Any], tuple[str, ...]]] = {
     Factor: ("bytes", "cached", "cached_of", "media", "media_tokens", "tokens"),
     PageHinkley: ("down", "last", "mean", "scale", "seen", "spread", "up"),
     Tally: ("accepted", "draft_tokens", "effort", "first", "first_drafts", "inverse", "requests", "steps", "weight"),

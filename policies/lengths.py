@@ -16,7 +16,7 @@ weight of 2. The others forget by decay alone, and weigh little wherever a more 
 
 from collections import OrderedDict
 from math import log2
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policies.change import PageHinkley
 from policies.events import Arrived
@@ -24,12 +24,12 @@ from policies.lesson import Lesson
 from policies.settings import PredictorSettings
 from policies.workload import LEVELS, SPECIAL, length_keys, size_bin, special_key
 
-BINS = 48
-_FORGET_REPORT = 0.995
-_RENORM = 1e12
-WATCHED = frozenset({0, 2, 4})
+BINS: Final = 48
+_FORGET_REPORT: Final = 0.995
+_RENORM: Final = 1e12
+WATCHED: Final = frozenset({0, 2, 4})
 """Levels of an application that look for a change: its requests of one size, of one task, and all of them."""
-_GENERAL_FIRST = tuple(reversed(range(len(LEVELS))))
+_GENERAL_FIRST: Final = tuple(reversed(range(len(LEVELS))))
 
 
 class Prediction(NamedTuple):

@@ -1,16 +1,18 @@
 """One request while it is under way: what is expected of it, and what has been measured so far."""
 
+from typing import Final
+
 from policies.backend import Backend
 from policies.events import Arrived, Cancelled, Finished
 from policies.lesson import Lesson
 from policies.workload import REPEATED, gain_class
 
-CAPPED = frozenset({"length", "max_tokens", "max_output_tokens"})
+CAPPED: Final = frozenset({"length", "max_tokens", "max_output_tokens"})
 """Finish reasons of answers that were cut off."""
 
 Times = tuple[float | None, float | None, float, float, bool]
 """Of a lesson: ``ttft_seconds``, ``decode_seconds``, ``crowd``, ``prefilled``, ``streamed``."""
-NO_TIMES: Times = (None, None, 1.0, 0.0, False)
+NO_TIMES: Final[Times] = (None, None, 1.0, 0.0, False)
 
 
 class Live:

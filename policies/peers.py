@@ -2,11 +2,11 @@
 
 from collections import OrderedDict
 from types import NoneType, UnionType
-from typing import get_args
+from typing import Final, get_args
 
 from policies.lesson import Lesson
 
-WINDOW = 1_024
+WINDOW: Final = 1_024
 """Sequence numbers remembered per replica; older ones count as already heard."""
 
 
@@ -35,8 +35,8 @@ def _kinds(annotation: object) -> tuple[type, ...]:
     return (*kinds, int) if float in kinds else tuple(kinds)
 
 
-_FIELDS = tuple(_kinds(Lesson.__annotations__[name]) for name in Lesson._fields)
-_REQUIRED = len(Lesson._fields) - len(Lesson._field_defaults)
+_FIELDS: Final = tuple(_kinds(Lesson.__annotations__[name]) for name in Lesson._fields)
+_REQUIRED: Final = len(Lesson._fields) - len(Lesson._field_defaults)
 
 
 def read_facts(facts: tuple[str | float | int | bool | None, ...]) -> Lesson | None:

@@ -9,10 +9,11 @@ per backend) corrects it within a few answers. Engines that report no cached tok
 """
 
 from collections import OrderedDict
+from typing import Final
 
 from policies.settings import PrefixSettings
 
-BORDERS = 12
+BORDERS: Final = 12
 """Message borders looked at, longest first; a turn of a conversation usually matches two borders back."""
 
 

@@ -3,7 +3,9 @@
 The normal equations are kept as sums; solving them adds the prior as one more observation per parameter (Tikhonov 1963).
 """
 
-FORGET = 0.99
+from typing import Final
+
+FORGET: Final = 0.99
 """Per observation; about 100 observations of memory."""
 
 Prior = tuple[float, float]

@@ -18,14 +18,15 @@ those that wait for their first token are in nobody's step (``Backend.decoding``
 """
 
 from math import exp, log
+from typing import Final
 
 from policies.lesson import Lesson
 from policies.ridge import Ridge, Ridge3
 
-DEAD_BAND = 0.15
+DEAD_BAND: Final = 0.15
 """Log-scale deviations within this band are noise."""
 
-SHORTEST = 1e-5
+SHORTEST: Final = 1e-5
 """No engine step is shorter, in seconds; keeps the sums well conditioned whatever a clock says."""
 
 

@@ -1,6 +1,7 @@
 """What the judgement knows, and what it expects of a request. ``policies.fleet`` moves it."""
 
 from collections import deque
+from typing import Final
 
 from policies.applications import Applications
 from policies.backend import Backend
@@ -18,9 +19,9 @@ from policies.prefixes import Prefixes
 from policies.settings import PolicySettings
 from policies.workload import gain_class
 
-PROMPTS = 20_000
+PROMPTS: Final = 20_000
 """Prompt fingerprints remembered to tell repeats."""
-OUTBOX = 4_096
+OUTBOX: Final = 4_096
 """Lessons kept for the other replicas until they are taken."""
 
 

@@ -5,7 +5,7 @@ parallel choices says nothing about step times; a repeated prompt says nothing a
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policies.gain import PAYS
 from policies.lesson import Lesson, seconds_per_token
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from policies.backend import Backend
 
 
-ORDINARY = 5
+ORDINARY: Final = 5
 """Finished requests after which it is known what an ordinary step of a backend is."""
 
 
-PURE = 0.8
+PURE: Final = 0.8
 """``Speed.purity`` above which a step time says something of the class rather than of the others' prefill."""
 
 

@@ -8,11 +8,12 @@ average. Give each task its own API key or ``x-draftlane-app``.
 """
 
 from math import log2
+from typing import Final
 
 from policies.decision import DECODE_HEAVY, PROMPT_HEAVY
 from policies.events import Arrived
 
-REPEATED = "repeated"
+REPEATED: Final = "repeated"
 """Band of requests whose very prompt was seen before: legitimate traffic that must not teach other classes."""
 
 
@@ -63,7 +64,7 @@ def length_keys(
     )
 
 
-LEVELS = (
+LEVELS: Final = (
     "app+model+system+features+size",
     "app+model+system+features+rough size",
     "app+model+system+features",
@@ -73,7 +74,7 @@ LEVELS = (
     "model",
     "global",
 )
-SPECIAL = 5
+SPECIAL: Final = 5
 """The first this many levels belong to one application; an answer from them counts as covered."""
 
 
