@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -154,7 +155,10 @@ def _measured(console: Console, names: list[str], size: Size, rounds: int, sourc
 
 
 def _print(console: Console, table: list[list[str]], complaints: list[str]) -> None:
-    shown = Table(*table[0])
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown.add_column("", no_wrap=True)
+    for heading in table[0][1:]:
+        shown.add_column(heading, justify="right", overflow="fold")
     for line in table[1:]:
         shown.add_row(*line)
     console.print(shown)

@@ -41,29 +41,29 @@ def _rate(one: Round) -> float:
     return float(one["streams"]["events"] / one["streams"]["seconds"])
 
 
+# Short, for a terminal of 80 columns: medians; c is the number of connections that are busy at once; events are those of
+# 200 streams, 100 a second each; "added" is with one client.
 FIGURES = (
-    Figure("CPU per request, 64 connections", "µs", lambda mine, _: _request(mine), 2.5, "nginx"),
-    Figure("CPU per streamed event, 200 streams", "µs", lambda mine, _: _event(mine), 1.5, "nginx"),
+    Figure("CPU per request, c=64", "µs", lambda mine, _: _request(mine), 2.5, "nginx"),
+    Figure("CPU per streamed event", "µs", lambda mine, _: _event(mine), 1.5, "nginx"),
     Figure(
-        "CPU per request with a 100 KB prompt",
+        "CPU per 100 KB request",
         "µs",
         lambda mine, _: float(mine["large"]["cpu_seconds"]) / mine["large"]["good"] * 1e6,
         3.0,
         "nginx",
     ),
-    Figure("added to the first token, one client, median", "ms", _added("first", "first"), 0.3, digits=2),
-    Figure("added to a request, one client, median", "ms", _added("alone", "latency"), 0.3, digits=2),
+    Figure("added to first token", "ms", _added("first", "first"), 0.3, digits=2),
+    Figure("added to a request", "ms", _added("alone", "latency"), 0.3, digits=2),
     Figure(
-        "requests per second, 64 connections",
+        "requests per second",
         "1/s",
         lambda mine, _: float(mine["crowd"]["good"] / mine["crowd"]["seconds"]),
         digits=0,
     ),
-    Figure(
-        "streamed events delivered of those offered", "%", lambda mine, bare: 100.0 * _rate(mine) / _rate(bare), 95.0
-    ),
+    Figure("events delivered", "%", lambda mine, bare: 100.0 * _rate(mine) / _rate(bare), 95.0),
     Figure("memory, idle", "MB", lambda mine, _: float(mine["memory"]["idle"]) / 1e6, digits=0),
-    Figure("memory with 1,000 open streams", "MB", lambda mine, _: float(mine["memory"]["held"]) / 1e6, 90.0, digits=0),
+    Figure("memory, 1,000 streams", "MB", lambda mine, _: float(mine["memory"]["held"]) / 1e6, 90.0, digits=0),
 )
 AT_LEAST = ("%",)
 """Units of figures that should be high."""
@@ -128,7 +128,7 @@ def _wanted(figure: Figure) -> str:
     if figure.target is None:
         return ""
     sign = "≥" if figure.unit in AT_LEAST else "≤"
-    return f"{sign} {figure.target:g}{f' × {figure.against}' if figure.against else ''}"
+    return f"{sign} {figure.target:g}{' ×' if figure.against else ''}"
 
 
 def markdown(table: Sequence[Sequence[str]]) -> str:

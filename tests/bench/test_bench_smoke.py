@@ -59,7 +59,7 @@ def test_figures_compare_with_the_reference_beside_them() -> None:
     assert request not in missed({"draftlane": dear}), "nothing to compare with"
     head, first, *_ = rows({"nginx": cheap, "draftlane": dear})
     assert head == ["", "nginx", "draftlane", "× nginx", "target"]
-    assert first[1:] == ["10.0", "24.0", "2.40", "≤ 2.5 × nginx"]
+    assert first[1:] == ["10.0", "24.0", "2.40", "≤ 2.5 ×"]
     assert len({line.count("|") for line in markdown([head, first]).splitlines()}) == 1
 
 
