@@ -1,7 +1,7 @@
 """Build hook: with DRAFTLANE_COMPILE=1 a wheel holds the judgement as machine code beside its source.
 
-mypyc, which mypy brings along, translates the typed modules of ``policies`` as they are: the same decisions, each in a
-third of the time (docs/speed.md). Without the variable the wheel is pure Python and needs no C compiler. An editable
+mypyc, which mypy brings along, translates the typed modules of ``policies`` as they are: the same decisions, each in
+less than half the time (docs/speed.md). Without the variable the wheel is pure Python and needs no C compiler. An editable
 installation is always pure: a stale translation would hide the source that is being edited.
 """
 

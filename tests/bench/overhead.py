@@ -178,7 +178,7 @@ def _circumstances(rounds: int, source: bool) -> str:
     load: Any = os.getloadavg()[1]
     return (
         f"Medians of {rounds} rounds, draftlane {'from source' if source else 'compiled'}, {datetime.now(UTC):%Y-%m-%d}, {cores} cores of {_processor()}, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, load average {load:.1f} (of it about 2 by the measurement itself)."
+        f"Python {platform.python_version()}, load average {load:.1f} at the end."
     )
 
 
