@@ -70,6 +70,11 @@ class Lesson(NamedTuple):
     status: int = 200
 
 
+def cancelled(lesson: Lesson) -> bool:
+    """Whether the client left: its answer has a least length and no times. A cap cuts an answer off, too, but ends it."""
+    return lesson.censored and not lesson.hit_cap
+
+
 def tokens_per_step(lesson: Lesson) -> float | None:
     """Mean tokens per engine step over the decode (the first token comes from the prefill)."""
     if lesson.output_tokens is None or lesson.steps is None or lesson.steps < 1.0:

@@ -12,6 +12,7 @@ from policies.events import (
     Pulse,
     Scraped,
 )
+from policies.lesson import cancelled
 from policies.peers import Heard, read_facts
 from policies.state import Fleet, health_changed, take_stock
 from policies.teach import teach
@@ -96,7 +97,7 @@ def peer_learnt(fleet: Fleet, event: PeerLearnt) -> None:
     learnt = read_facts(event.facts) if heard.is_news(event.sequence) else None
     if learnt is not None:
         backend = fleet.backends.get(learnt.backend)
-        if backend is not None and not (learnt.censored and learnt.decode_seconds is None):
+        if backend is not None and not cancelled(learnt):
             backend.finished += 1
             fleet.applications.count(learnt.app, learnt.lane)
         teach(fleet, learnt, event.at)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from policies.gain import PAYS
-from policies.lesson import Lesson, seconds_per_token
+from policies.lesson import Lesson, cancelled, seconds_per_token
 from policies.state import Fleet, take_stock
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def teach(fleet: Fleet, lesson: Lesson, at: float) -> None:
     fleet.lengths.learn(lesson)
     fleet.inputs.learn(lesson)
     backend = fleet.backends.get(lesson.backend)
-    if lesson.decode_seconds is None and lesson.ttft_seconds is None and lesson.censored and not lesson.hit_cap:
+    if cancelled(lesson):
         return
     fleet.applications.learn(lesson)
     if backend is not None and backend.lane == lesson.lane:

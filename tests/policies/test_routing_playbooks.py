@@ -301,6 +301,30 @@ def test_a_replica_that_hears_all_lessons_decides_like_the_one_that_served() -> 
     assert mine.output_tokens == theirs.output_tokens
 
 
+def test_what_ends_at_its_cap_counts_on_every_replica_and_what_its_client_left_on_none() -> None:
+    fleet, other = Fleet(CALM), Fleet(CALM)
+    for event in joined():
+        advance(fleet, event)
+        advance(other, event)
+    for number, ends in enumerate((True, True, False)):
+        arrived = arrival(number, cap=50, n=1 + number % 2)
+        advance(fleet, arrived)
+        advance(fleet, Dispatched(arrived.at, arrived.id, "plain"))
+        advance(fleet, FirstToken(arrived.at + 0.1, arrived.id))
+        over = arrived.at + 0.5
+        advance(
+            fleet,
+            Finished(over, arrived.id, 200, 100, 0, 50 * arrived.n, finish_reason="length", events=50)
+            if ends
+            else Cancelled(over, arrived.id, 20),
+        )
+    for number, lesson in enumerate(fleet.outbox):
+        advance(other, PeerLearnt(9.0, "first", number, tuple(lesson)))
+    assert len(fleet.outbox) == 3
+    assert fleet.backends["plain"].finished == other.backends["plain"].finished == 2
+    assert other.lengths.histograms.keys() == fleet.lengths.histograms.keys()
+
+
 def test_facts_that_are_no_lesson_are_ignored() -> None:
     fleet, _ = day(requests=4)
     good = tuple(fleet.outbox[0])
