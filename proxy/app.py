@@ -12,7 +12,7 @@ from proxy import backends as backends_module
 from proxy.alarming import Alarming
 from proxy.config import Config
 from proxy.config_sections import Backend as BackendSettings
-from proxy.engines import ENGINES
+from proxy.engines.base import SILENT
 from proxy.gateway import Gateway
 from proxy.gossip import Gossip, Load
 from proxy.journal import Journal, worker_path
@@ -22,7 +22,7 @@ from proxy.metrics import Metrics
 from proxy.outcome import Outcome
 from proxy.probe import probe_silent
 from proxy.replaying import settings_text
-from proxy.scrape import Pace, Watch, Watched
+from proxy.scrape import Pace, Watch, Watched, joined
 from proxy.shared import Shared
 from proxy.showing import Showing
 from proxy.version import VERSION
@@ -152,20 +152,7 @@ class Application:
     def _introduce_configured(self) -> None:
         """Every backend is a candidate from the first moment, with what the configuration knows."""
         for one in self.config.backends:
-            self.gateway.introduce(
-                Joined(
-                    self.gateway.now(),
-                    one.name,
-                    one.lane,
-                    one.models,
-                    one.engine or "unknown",
-                    one.depth,
-                    one.max_context_tokens,
-                    one.max_requests,
-                    one.refuses or (),
-                    one_event_per_step=ENGINES[one.engine or "unknown"].one_event_per_step,
-                )
-            )
+            self.gateway.introduce(joined(_watched(one, one.url), SILENT, self.gateway.now()))
 
     async def _first_look(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -32,7 +32,7 @@ class Backend:
         """Take over what the live backend said of itself."""
         self.discovered = discovered
         if self.settings.engine is None:
-            self.engine = ENGINES.get(discovered.engine, ENGINES["unknown"])
+            self.engine = ENGINES[discovered.engine]
         if self.settings.takes_usage is None:
             self.takes_usage = self.engine.takes_usage
 
@@ -43,7 +43,7 @@ def build(config: Config) -> dict[str, Backend]:
 
 
 def _one(settings: BackendSettings, config: Config) -> Backend:
-    engine = ENGINES.get(settings.engine or "unknown", ENGINES["unknown"])
+    engine = ENGINES[settings.engine or "unknown"]
     timeouts = config.timeouts
     address, host, base = _address(settings)
     own = {name.encode(): value.encode() for name, value in settings.request_headers().items()}

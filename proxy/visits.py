@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from proxy.backends import tls_context
 from proxy.config import Backend
 
 
@@ -30,8 +31,7 @@ def visits(backends: Sequence[Backend], timeout_seconds: float) -> Visits:
             urls[backend.name] = f"http://unix-{number}.localhost"
             mounts[f"all://unix-{number}.localhost"] = _transport(uds=backend.url.removeprefix("unix:"))
         elif backend.tls_ca_file is not None:
-            trusted = ssl.create_default_context(cafile=backend.tls_ca_file)
-            mounts[f"all://{urlsplit(backend.url).netloc}"] = _transport(verify=trusted)
+            mounts[f"all://{urlsplit(backend.url).netloc}"] = _transport(verify=tls_context(backend))
     # trust_env=False: a proxy variable meant for the outside world must not catch visits to engines next door.
     return Visits(httpx.AsyncClient(timeout=timeout_seconds, mounts=mounts, trust_env=False), urls)
 

@@ -39,6 +39,10 @@ class Discovered(NamedTuple):
     """False for methods that draft only when they find a match (n-gram, suffix); None when it does not tell."""
 
 
+SILENT = Discovered("unknown", (), None)
+"""What a backend says that has not been asked yet."""
+
+
 class Told(NamedTuple):
     """What an engine's own pages say beyond the model list; None where they do not."""
 
