@@ -185,7 +185,8 @@ def sign_flip_p(pairs: Sequence[Pair], *, seed: int = 1, flips: int = 4000) -> f
     if not sums:
         return 1.0
     total = math.fsum(sums)
-    seen = abs(total) * (1 - 1e-12)
+    # Ties count, whichever way their sums were rounded: measured against the summands, which may cancel out.
+    seen = abs(total) - 1e-12 * math.fsum(map(abs, sums))
     # Flipping a subset changes the total by twice the subset's sum.
     if len(sums) <= EXACT_BLOCKS:
         subsets = list(product((0, 1), repeat=len(sums)))
