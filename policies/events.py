@@ -24,7 +24,7 @@ class Arrived(NamedTuple):
     model: str
     """Model name after aliases."""
     app: str
-    """Application: the API key's name, else the ``x-draftlane-app`` header, else the user agent's family."""
+    """Application: the API key's name, the ``x-draftlane-app`` header, both with a slash between, or the user agent's family."""
     surface: str
     """``chat``, ``completions``, ``responses``, ``messages`` …"""
     prompt_bytes: int

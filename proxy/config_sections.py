@@ -195,7 +195,7 @@ class Keys(Section):
 
 
 class App(Section):
-    """What is known of an application (an API key's name, or what `x-draftlane-app` says)."""
+    """What is known of an application: an API key's name, what `x-draftlane-app` says, or both with a slash between."""
 
     lane: Literal["speculative", "plain"] | None = None
     """Always this lane, as if each request had asked for it."""

@@ -108,8 +108,8 @@ class Clerk:
             elif name == b"origin":
                 origin = value
         known = None if self._keys.open else self._keys.name_of(authorization, api_key)
-        name_ = known or _app(app) or _family(agent)
-        own = self._apps.get(name_, NO_SETTINGS)
+        name_ = _name(known, app, agent)
+        own = self._apps.get(name_) or self._apps.get(known or "", NO_SETTINGS)
         return (
             Passport(
                 self._id(wanted_id),
@@ -148,6 +148,14 @@ def cors_lines(origin: bytes | None) -> list[bytes]:
         b"access-control-expose-headers: %b\r\n" % EXPOSED,
         b"vary: origin\r\n",
     ]
+
+
+def _name(key: str | None, app: bytes | None, agent: bytes | None) -> str:
+    """The key's name, so that nobody speaks for another; behind it, or without keys alone, what the client says it is."""
+    said = _app(app)
+    if key is not None:
+        return key if said is None else f"{key}/{said}"
+    return said or _family(agent)
 
 
 def _app(header: bytes | None) -> str | None:

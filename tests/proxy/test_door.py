@@ -128,8 +128,19 @@ def test_with_keys_one_right_key_lets_in(headers: dict[str, str], may: bool) -> 
 
 
 def test_the_name_of_the_key_goes_before_what_the_client_calls_itself() -> None:
-    told, _ = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, x_draftlane_app="team-b", user_agent="curl/8")
+    told, _ = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, x_draftlane_app="letters", user_agent="curl/8")
+    assert told.app == "team-a/letters"
+    told, _ = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, user_agent="curl/8")
     assert told.app == "team-a"
+
+
+def test_settings_of_a_key_hold_for_each_of_its_applications_unless_one_has_its_own() -> None:
+    door = clerk(
+        {"team-a": digest(KEY)}, {"apps": {"team-a": {"lane": "plain"}, "team-a/code": {"lane": "speculative"}}}
+    )
+    for header, lane in (("letters", "plain"), ("code", "speculative")):
+        told, _ = passport(door, x_api_key=KEY, x_draftlane_app=header)
+        assert told.forced_lane == lane
 
 
 def test_a_body_above_the_limit_is_turned_away_by_its_announced_length() -> None:
