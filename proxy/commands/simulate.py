@@ -53,7 +53,7 @@ def contents_of(given: Sequence[str], drafter: Drafter, trace: Sequence[Asked]) 
 
     Raises typer.BadParameter for an unknown kind or application.
     """
-    apps = {asked.app for asked in trace}
+    apps = sorted({asked.app for asked in trace})
     named: dict[str, str] = {}
     rest = ""
     for word in given:

@@ -1,6 +1,9 @@
 """``draftlane simulate`` from the outside: traces in, tables, JSON and a verdict out; mistakes told in a sentence."""
 
 import json
+import os
+import subprocess
+import sys
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,29 @@ def test_it_says_that_it_is_simulated_compares_policies_and_gives_a_verdict(trac
     assert result.exit_code == 0, result.output
     for word in ("Simulated", "no GPU was used", "break-even", "least-load", "all-plain", "Verdict: ", "requests/s"):
         assert word in result.output
+
+
+def test_the_same_words_print_the_same_bytes_in_every_process(trace: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "proxy",
+        "simulate",
+        str(trace),
+        "--policy",
+        "least-load",
+        "--load",
+        "0.5",
+        "--json",
+    ]
+    root = Path(__file__).parents[2]
+    printed = {
+        subprocess.run(
+            command, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=root, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
 
 
 def test_json_holds_every_figure_and_the_seed_fixes_them(trace: Path) -> None:
