@@ -1,7 +1,7 @@
 """What kind of request this is: names for its class, and keys under which its like is remembered.
 
 Intent: everything learnt is learnt per key, so the keys decide what can be known. Per-application history predicts the
-output length within a factor of two for about 81 % of requests, a global median for 20 %; the prompt itself adds little.
+output length within a factor of two for about 80 % of requests, a global median for 20 %; the prompt itself adds little.
 Reads: ``Arrived`` only. Settings: none.
 When it is wrong: an application that mixes unlike tasks under one name and one system prompt is one key, hence one
 average. Give each task its own API key or ``x-draftlane-app``.
