@@ -88,7 +88,8 @@ def blocks_of(pairs: Iterable[Pair]) -> list[Block]:
 
 
 def _log_ratio(pair: Pair) -> float:
-    return math.log(pair.first / pair.second) if pair.first > 0 and pair.second > 0 else math.nan
+    """A difference of logs, so that swapped arms turn the sign and nothing else, to the last bit."""
+    return math.log(pair.first) - math.log(pair.second) if pair.first > 0 and pair.second > 0 else math.nan
 
 
 def quantile(values: Iterable[float], q: float) -> float:
@@ -118,7 +119,7 @@ def tamed(pairs: Sequence[Pair], share: float = TAMED) -> list[Pair]:
     of them drown a difference of 10 %. Gains that more than a tenth of the prompts have still count in full. The
     limit looks at sizes only, never at signs, so that the sign-flip test stays exact.
     """
-    logs = [(math.log(pair.first / pair.second), pair) for pair in pairs if pair.first > 0 and pair.second > 0]
+    logs = [(_log_ratio(pair), pair) for pair in pairs if pair.first > 0 and pair.second > 0]
     if not logs:
         return []
     most = quantile((abs(log) for log, _ in logs), 1 - share)
