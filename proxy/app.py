@@ -151,8 +151,8 @@ class Application:
 
     def _introduce_configured(self) -> None:
         """Every backend is a candidate from the first moment, with what the configuration knows."""
-        for one in self.config.backends:
-            self.gateway.introduce(joined(_watched(one, one.url), SILENT, self.gateway.now()))
+        for watched in self.watch.backends:
+            self.gateway.introduce(joined(watched, SILENT, self.gateway.now()))
 
     async def _first_look(self) -> None:
         with contextlib.suppress(TimeoutError):
