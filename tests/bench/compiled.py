@@ -31,6 +31,11 @@ def compiled(optimise: str = "3") -> Path:
     return place
 
 
+def importing(code: Path) -> dict[str, str]:
+    """The environment of a process that imports the gateway from ``code``, and the tests from here."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join((str(code), str(ROOT))), "PYTHONSAFEPATH": "1"}
+
+
 def _digest(*more: str) -> str:
     """What the build depends on."""
     files = [path for room in ("policies", "proxy") for path in (ROOT / room).rglob("*") if path.is_file()]

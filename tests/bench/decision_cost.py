@@ -4,7 +4,6 @@
 as the image has it where there is a C compiler.
 """
 
-import os
 import subprocess
 import sys
 from statistics import median, quantiles
@@ -16,7 +15,7 @@ from policies.events import Arrived, Dispatched, Finished, FirstToken, Joined
 from policies.fleet import Fleet, advance
 from policies.settings import PolicySettings
 from proxy.version import compiled as runs_compiled
-from tests.bench.compiled import ROOT, compiled
+from tests.bench.compiled import ROOT, compiled, importing
 from tests.bench.overhead_loads import compiler
 
 
@@ -71,11 +70,7 @@ def main() -> None:
     """Measure both forms, each in a process of its own."""
     forms = [ROOT, compiled()] if compiler() is not None else [ROOT]
     for form in forms:
-        subprocess.run(
-            [sys.executable, __file__, "here"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join((str(form), str(ROOT)))},
-            check=True,
-        )
+        subprocess.run([sys.executable, __file__, "here"], env=importing(form), check=True)
 
 
 def measure() -> None:

@@ -23,11 +23,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tests.bench.compiled import ROOT, compiled
 from tests.bench.overhead_figures import Round, markdown, missed, rows, summary
 from tests.bench.overhead_loads import Load, Report, Size, bodies, build, compiler, loads, report, start_client
 from tests.bench.overhead_targets import Target, backend, cpu_seconds, installed, memory_bytes, running
 
-PAGE = Path(__file__).parents[2] / "docs/speed.md"
+PAGE = ROOT / "docs/speed.md"
 BEGIN, END = "<!-- made by make bench -->", "<!-- end of what make bench made -->"
 Rounds = dict[str, list[Round]]
 
@@ -70,14 +71,14 @@ def memory(folder: Path, target: Target, size: Size) -> Report:
 
 
 def measured(
-    folder: Path, names: list[str], size: Size, times: int, source: bool, progress: Progress
+    folder: Path, names: list[str], size: Size, times: int, code: Path, progress: Progress
 ) -> tuple[Rounds, Rounds]:
     """Rounds of every target, and of the bare backend beside each of them; the order turns around each time."""
     task = progress.add_task("rounds", total=times * len(names) + len(names))
     with ExitStack() as stack:
         upstream = stack.enter_context(backend(folder))
         bare = Target("backend", upstream, None)
-        targets = [stack.enter_context(running(name, folder, upstream, source)) for name in names]
+        targets = [stack.enter_context(running(name, folder, upstream, code)) for name in names]
         rounds: Rounds = {name: [] for name in names}
         beside: Rounds = {name: [] for name in names}
         for number in range(times):
@@ -121,7 +122,9 @@ def overhead(
     """Measure the gateway's overhead beside what else is installed."""
     console = Console(stderr=as_json)
     names = _names(console, references)
-    all_rounds, beside = _measured(console, names, Size(seconds, streams, events, held), rounds, source)
+    all_rounds, beside = _measured(
+        console, names, Size(seconds, streams, events, held), rounds, ROOT if source else compiled()
+    )
     summaries = {name: summary(all_rounds[name], beside[name]) for name in names}
     wrong, short = faults(all_rounds), missed(summaries)
     table = rows(summaries)
@@ -146,12 +149,12 @@ def _names(console: Console, references: bool) -> list[str]:
     return [name for name, present in here.items() if present and references] + ["draftlane"]
 
 
-def _measured(console: Console, names: list[str], size: Size, rounds: int, source: bool) -> tuple[Rounds, Rounds]:
+def _measured(console: Console, names: list[str], size: Size, rounds: int, code: Path) -> tuple[Rounds, Rounds]:
     with tempfile.TemporaryDirectory() as place, Progress(console=console, transient=True) as progress:
         folder = Path(place)
         build(folder)
         bodies(folder, size)
-        return measured(folder, names, size, rounds, source, progress)
+        return measured(folder, names, size, rounds, code, progress)
 
 
 def _print(console: Console, table: list[list[str]], complaints: list[str]) -> None:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.compiled import ROOT, compiled
+from tests.bench.compiled import ROOT, importing
 
 ROUTER = Path(os.environ.get("VLLM_ROUTER", Path.home() / ".cache/draftlane-bench/router/bin/vllm-router"))
 """``python3 -m venv ~/.cache/draftlane-bench/router && …/bin/pip install vllm-router==0.1.17``"""
@@ -61,17 +62,16 @@ def _nginx() -> str | None:
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path, upstream: int, source: bool = False) -> Iterator[Target]:
+def running(name: str, folder: Path, upstream: int, code: Path = ROOT) -> Iterator[Target]:
     """Start ``draftlane``, ``nginx`` or ``vllm-router`` before the backend at ``upstream``.
 
-    ``source``: draftlane as a clone has it; otherwise as the image has it, its judgement compiled.
+    ``code``: where draftlane is imported from; a clone by default.
     """
     port = free_port()
-    command, headers, more = _COMMANDS[name](folder, port, upstream)
-    if name == "draftlane":
-        more = {"PYTHONPATH": str(ROOT if source else compiled()), "PYTHONSAFEPATH": "1"}
+    start = partial(_draftlane, code) if name == "draftlane" else _REFERENCES[name]
+    command, headers, environment = start(folder, port, upstream)
     with (folder / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | dict(more), text=True)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, text=True)
     pinned(process)
     with _ending(process):
         _await_port(process, port)
@@ -81,7 +81,7 @@ def running(name: str, folder: Path, upstream: int, source: bool = False) -> Ite
 Command = tuple[list[str], tuple[str, ...], Mapping[str, str]]
 
 
-def _draftlane(folder: Path, port: int, upstream: int) -> Command:
+def _draftlane(code: Path, folder: Path, port: int, upstream: int) -> Command:
     """Auth, journal, decision log, metrics, default policy, two lanes."""
     key = sha256(KEY.encode()).hexdigest()
     lanes = "".join(
@@ -93,7 +93,7 @@ def _draftlane(folder: Path, port: int, upstream: int) -> Command:
         f'[server]\nport = {port}\n[keys.sha256]\nbench = "{key}"\n[journal]\npath = "journal.jsonl"\n{lanes}',
     )
     command = [sys.executable, "-m", "proxy", "serve", "-c", str(file)]
-    return command, (f"Authorization: Bearer {KEY}",), {}
+    return command, (f"Authorization: Bearer {KEY}",), importing(code)
 
 
 def _nginx_command(folder: Path, port: int, upstream: int) -> Command:
@@ -118,7 +118,7 @@ http {{
 """)
     nginx = _nginx()
     assert nginx is not None
-    return [nginx, "-c", str(file)], (), {}
+    return [nginx, "-c", str(file)], (), os.environ
 
 
 def _router(folder: Path, port: int, upstream: int) -> Command:
@@ -134,10 +134,10 @@ def _router(folder: Path, port: int, upstream: int) -> Command:
         "--max-concurrent-requests": 4096,
     }
     command = [str(ROUTER), *(str(word) for pair in options.items() for word in pair)]
-    return command, (), {"RAYON_NUM_THREADS": "1", "TOKIO_WORKER_THREADS": "1"}
+    return command, (), os.environ | {"RAYON_NUM_THREADS": "1", "TOKIO_WORKER_THREADS": "1"}
 
 
-_COMMANDS = {"draftlane": _draftlane, "nginx": _nginx_command, "vllm-router": _router}
+_REFERENCES = {"nginx": _nginx_command, "vllm-router": _router}
 
 
 @contextlib.contextmanager

@@ -160,7 +160,7 @@ def soak(
         build(folder)
         bodies(folder, Size())
         upstream = stack.enter_context(backend(folder))
-        with running("draftlane", folder, upstream, source=True) as target:
+        with running("draftlane", folder, upstream) as target:
             curves = {f"{requests:,} requests": list(many_requests(folder, target, requests))}
             both = list(many_streams(folder, target, streams, openings, seconds))
         curves |= {f"{streams:,} open streams, {openings} times": both[::2], "between them": both[1::2]}

@@ -1,13 +1,12 @@
 """The compiled judgement is the same judgement: what passes from source passes as machine code, figures to the last bit."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.bench.compiled import ROOT, compiled
+from tests.bench.compiled import ROOT, compiled, importing
 from tests.bench.overhead_loads import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler (cc or gcc)")
@@ -27,8 +26,9 @@ def app() -> Path:
 
 def said(*words: str, path: Path) -> str:
     """What a command of Python printed, with ``path`` first on the import path."""
-    env = os.environ | {"PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
-    done = subprocess.run([sys.executable, *words], env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *words], env=importing(path), cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
