@@ -68,13 +68,14 @@ class CompiledJudgement(BuildHookInterface):  # type: ignore[type-arg]  # any bu
         """Add the extension modules to the wheel."""
         if version == "editable" or not wanted():
             return
-        self._workshop = Path(tempfile.mkdtemp(prefix="draftlane-"))
-        modules = compiled(Path(self.root) / "policies", self._workshop)
-        build_data["force_include"] |= {str(path): str(path.relative_to(self._workshop)) for path in modules}
+        self._workshop = tempfile.TemporaryDirectory(prefix="draftlane-")  # goes by itself should the build fail
+        workshop = Path(self._workshop.name)
+        modules = compiled(Path(self.root) / "policies", workshop)
+        build_data["force_include"] |= {str(path): str(path.relative_to(workshop)) for path in modules}
         build_data["infer_tag"] = True
         build_data["pure_python"] = False
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """The wheel is written; the workshop may go."""
         if hasattr(self, "_workshop"):
-            shutil.rmtree(self._workshop)
+            self._workshop.cleanup()
