@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.version import VERSION
-from proxy.wire.client import Headers
 from proxy.wire.door import too_large
+from proxy.wire.headers import Headers
 
 Snapshot = dict[str, Any]
 BODY_BYTES = 16 * 1024 * 1024

@@ -15,10 +15,9 @@ from proxy.errors import GatewayError
 from proxy.keys import Keys
 from proxy.surfaces import SURFACES, extra
 from proxy.surfaces.base import Surface
-from proxy.wire.client import Headers
 from proxy.wire.door import too_large
-from proxy.wire.headers import REQUEST_ID
-from proxy.wire.inbound import Passport
+from proxy.wire.headers import REQUEST_ID, Headers
+from proxy.wire.inbound import Head, Passport
 
 LANES = {b"speculative": "speculative", b"plain": "plain"}
 APP = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/-]{0,62}")
@@ -86,8 +85,16 @@ class Clerk:
         self._numbers = count()
         self._prefix = os.urandom(5).hex()
 
-    def passport(self, asked: Headed) -> tuple[Passport, bool]:
-        """What the headers say, and whether the key is right."""
+    def recall(self, head: Head) -> Passport:
+        """``passport``, made once for each head and state of the keys."""
+        passport = head.passport
+        if passport is None or head.passport_at != self._keys.version:
+            head.passport_at = self._keys.version
+            passport = head.passport = self.passport(head)
+        return passport
+
+    def passport(self, asked: Headed) -> Passport:
+        """What the headers say."""
         authorization = api_key = wanted_id = app = lane = expected = agent = origin = None
         for name, value in asked.headers:
             if name == b"authorization":
@@ -110,29 +117,26 @@ class Clerk:
         known = None if self._keys.open else self._keys.name_of(authorization, api_key)
         name_ = _name(known, app, agent)
         own = self._apps.get(name_) or self._apps.get(known or "", NO_SETTINGS)
-        return (
-            Passport(
-                self._id(wanted_id),
-                name_,
-                own.lane if lane is None else LANES.get(lane.strip().lower(), own.lane),
-                own.expected_output_tokens if expected is None else _count(expected, own.expected_output_tokens),
-                origin if origin is not None and self.allows(origin) else None,
-            ),
+        return Passport(
+            name_,
             self._keys.open or known is not None,
+            wanted_id.decode() if wanted_id is not None and REQUEST_ID.fullmatch(wanted_id) else None,
+            own.lane if lane is None else LANES.get(lane.strip().lower(), own.lane),
+            own.expected_output_tokens if expected is None else _count(expected, own.expected_output_tokens),
+            origin if origin is not None and self.allows(origin) else None,
         )
 
     def allows(self, origin: bytes) -> bool:
         """Whether pages of this origin may call (CORS)."""
         return bool(self._origins) and (b"*" in self._origins or origin in self._origins)
 
-    def _id(self, wanted: bytes | None) -> str:
-        if wanted is not None and REQUEST_ID.fullmatch(wanted):
-            return wanted.decode()
+    def new_id(self) -> str:
+        """For a request that has none of its own."""
         return f"{self._prefix}-{next(self._numbers):x}"
 
-    def refusal(self, knows_key: bool, length: int | None) -> GatewayError | None:
+    def refusal(self, passport: Passport, length: int | None) -> GatewayError | None:
         """Why the request is turned away before its body is read."""
-        if not knows_key:
+        if not passport.may_enter:
             return GatewayError("unauthorized", "A valid API key is required: Authorization: Bearer KEY.")
         if length is not None and length > self._max_body_bytes:
             return too_large(self._max_body_bytes)

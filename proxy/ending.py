@@ -11,7 +11,7 @@ from proxy.wire.inbound import Inbound
 Ended = Finished | Failed | Cancelled
 
 
-def told(relay: Relay, ended: Ended, known: bool, now: float) -> Outcome:
+def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
     """The outcome of a request that was sent to a backend."""
     # long: one line per field
     decision = relay.decision
@@ -26,13 +26,13 @@ def told(relay: Relay, ended: Ended, known: bool, now: float) -> Outcome:
         relay.passport.app,
         relay.answered_status,
         _how(relay, ended),
-        micro(now - relay.began_at) or 0.0,
+        micro(ended.at - relay.began_at) or 0.0,
         decision.lane,
         decision.workload,
         decision.backend,
         micro(relay.own_seconds),
         None if first is None else micro(first - relay.began_at),
-        _tpot(first, now, facts, ended),
+        _tpot(first, facts, ended),
         relay.asked.stream,
         ended.fault if isinstance(ended, Failed) else None,
         decision.reason,
@@ -62,8 +62,7 @@ def turned_down(relay: Relay, error: GatewayError, now: float) -> Outcome:
 
 def turned_away(inbound: Inbound, error: GatewayError) -> Outcome:
     """The outcome of a request refused at the door."""
-    passport = inbound.passport
-    return _unrouted("" if passport is None else passport.id, inbound.surface.name, "unnamed", error, 0.0)
+    return _unrouted(inbound.id, inbound.surface.name, "unnamed", error, 0.0)
 
 
 def _unrouted(name: str, surface: str, app: str, error: GatewayError, seconds: float) -> Outcome:
@@ -78,11 +77,11 @@ def _how(relay: Relay, ended: Ended) -> str:
     return CLIENT_ERROR if relay.status >= 400 else OK
 
 
-def _tpot(first: float | None, now: float, facts: Facts, ended: Ended) -> float | None:
+def _tpot(first: float | None, facts: Facts, ended: Ended) -> float | None:
     tokens = facts.completion_tokens
     if first is None or tokens is None or tokens < 2 or not isinstance(ended, Finished):
         return None
-    return micro((now - first) / (tokens - 1))
+    return micro((ended.at - first) / (tokens - 1))
 
 
 def _tokens_per_step(relay: Relay, facts: Facts) -> float | None:

@@ -12,20 +12,21 @@ from collections.abc import Callable, Mapping
 from policies.admission import may_retry
 from policies.decide import decide
 from policies.decision import Decision, NoBackend, Overloaded, Verdict
-from policies.events import Arrived, Cancelled, Event, Failed, Finished, Joined, Pulse
+from policies.events import Arrived, Cancelled, Event, Joined, Pulse
 from policies.fleet import Fleet, advance
 from proxy.backends import Backend
 from proxy.config import Config
 from proxy.door import Clerk, Routes, cors_lines
-from proxy.ending import told, turned_away, turned_down
+from proxy.ending import Ended, told, turned_away, turned_down
 from proxy.errors import GatewayError
 from proxy.keys import Keys
 from proxy.models import Models
 from proxy.outcome import Outcome
 from proxy.relay import Relay
 from proxy.surfaces.base import Asked, Surface
-from proxy.wire.headers import FORWARDED, named_by_connection
-from proxy.wire.inbound import Inbound, Passport
+from proxy.waves import Wave
+from proxy.wire.headers import FORWARDED, named_by_connection, onward_lines
+from proxy.wire.inbound import Head, Inbound, Passport
 
 Listener = Callable[[Event], None]
 
@@ -46,10 +47,9 @@ def no_place(verdict: NoBackend | Overloaded) -> GatewayError:
     return GatewayError("no_backend", "No backend is available for this request.", retry_after_seconds=1)
 
 
-def forwarded_lines(inbound: Inbound) -> list[bytes]:
+def forwarded_lines(inbound: Inbound) -> bytes:
     """This hop, for ``X-Forwarded-*``."""
-    peer, scheme = inbound.peer.encode(), inbound.scheme.encode()
-    return [b"x-forwarded-for: %b\r\n" % peer, b"x-forwarded-proto: %b\r\n" % scheme]
+    return b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\n" % (inbound.peer.encode(), inbound.scheme.encode())
 
 
 def _pulse(now: float, backend: str, streams: list[Relay]) -> Pulse:
@@ -73,6 +73,9 @@ class Gateway:
         self.routes = Routes(config.extra_paths)
         self.clerk = Clerk(config, keys)
         self.live: set[Relay] = set()
+        self._arrivals: Wave[Relay] = Wave(self._begin)
+        self.over: Wave[Relay] = Wave(self._finish)
+        """Relays whose answers are complete; nobody waits for what is still to be done."""
         self.listeners: list[Listener] = []
         """Who hears every event: journal, other replicas."""
         self.tell: Callable[[Verdict], None] = _nobody
@@ -85,6 +88,7 @@ class Gateway:
         self.max_header_bytes = config.server.max_header_bytes
         self.surface_at = self.routes.at
         self._dropped = FORWARDED if config.server.forwarded == "drop" else frozenset()
+        self._forwards = config.server.forwarded == "append"
         self._epoch = time.time() - time.monotonic()
         self._ids: set[str] = set()
 
@@ -158,29 +162,27 @@ class Gateway:
         return verdict if isinstance(verdict, Decision) else None
 
     # -- the relay's constant parts
-    def target(self, surface: Surface, inbound: Inbound) -> bytes:
-        """Path and query for the backend."""
-        path = self.routes.upstream(inbound.path)
-        return path + b"?" + inbound.query if inbound.query else path
-
-    def confined(self, inbound: Inbound) -> frozenset[bytes]:
-        """Headers of this request that go no further: named by ``Connection``, or dropped by configuration."""
-        for name, value in inbound.headers:
-            if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-                return self._dropped | named_by_connection(inbound.headers)
-        return self._dropped
-
-    def added_lines(self, relay: Relay) -> list[bytes]:
-        """Header lines the gateway adds towards a backend."""
-        lines = [b"x-request-id: %b\r\n" % relay.passport.id.encode()]
-        if self.config.server.forwarded == "append":
-            lines += forwarded_lines(relay.inbound)
+    def onward(self, head: Head, backend: Backend, dropped: frozenset[bytes]) -> bytes:
+        """What goes to a backend of a client's head, less the headers ``dropped``; the same for all requests with it."""
+        key = backend.name, dropped
+        lines = head.onward.get(key)
+        if lines is None:
+            path = self.routes.upstream(head.path)
+            target = path + b"?" + head.query if head.query else path
+            staying = dropped | self._dropped | named_by_connection(head.headers)
+            lines = head.onward[key] = onward_lines(head.method, target, head.headers, backend.upstream, staying)
         return lines
+
+    def added_lines(self, relay: Relay) -> bytes:
+        """Header lines the gateway adds towards a backend."""
+        if self._forwards:
+            return relay.id_line + forwarded_lines(relay.inbound)
+        return relay.id_line
 
     def answer_lines(self, relay: Relay) -> list[bytes]:
         """Header lines that tell the client what was decided."""
         decision, passport = relay.decision, relay.passport
-        lines = [b"x-request-id: %b\r\n" % passport.id.encode()]
+        lines = [relay.id_line]
         if decision is not None:
             told = f"x-draftlane-lane: {decision.lane}\r\nx-draftlane-class: {decision.workload}\r\n"
             told += f"x-draftlane-backend: {decision.backend}\r\nx-draftlane-reason: {decision.reason}\r\n"
@@ -190,8 +192,9 @@ class Gateway:
     # -- Door
     def refuse_early(self, inbound: Inbound, length: int | None) -> GatewayError | None:
         """See ``Door``. The passport stays with the inbound for the relay."""
-        inbound.passport, knows_key = self.clerk.passport(inbound)
-        return self.clerk.refusal(knows_key, length)
+        passport = inbound.passport = self.clerk.recall(inbound.head)
+        inbound.id = passport.wanted_id or self.clerk.new_id()
+        return self.clerk.refusal(passport, length)
 
     def refused(self, inbound: Inbound, error: GatewayError) -> None:
         """See ``Door``."""
@@ -200,16 +203,28 @@ class Gateway:
 
     def enter(self, inbound: Inbound, surface: Surface) -> None:
         """See ``Door``."""
-        self.began(surface.name)  # not before: a client may leave while it sends
-        passport = inbound.passport or Passport("", "unnamed")
-        Relay(self, inbound, surface, passport, self._unique(passport.id)).begin()
+        passport = inbound.passport or Passport("unnamed")
+        inbound.served = relay = Relay(self, inbound, surface, passport, self._unique(inbound.id))
+        if self.live:
+            self._arrivals.add(relay)
+        else:  # alone, so it need not wait for others
+            self._begin([relay])
+
+    def _begin(self, relays: list[Relay]) -> None:
+        here = [relay for relay in relays if not relay.done]  # a client may leave while others send
+        for relay in here:
+            self.began(relay.surface.name)
+        understood = [relay for relay in here if relay.read()]
+        placed = [relay for relay in understood if relay.place()]
+        for relay in placed:
+            relay.set_out()
 
     def error_lines(self, inbound: Inbound) -> list[bytes]:
         """See ``Door``."""
         passport = inbound.passport
         if passport is None:
             return []
-        return [b"x-request-id: %b\r\n" % passport.id.encode(), *cors_lines(passport.origin)]
+        return [b"x-request-id: %b\r\n" % inbound.id.encode(), *cors_lines(passport.origin)]
 
     def _unique(self, wanted: str) -> str:
         """Clients may repeat a request id while the first one runs; events need one per request."""
@@ -221,11 +236,27 @@ class Gateway:
         return name
 
     # -- the end of a request
-    def settled(self, relay: Relay, ended: Finished | Failed | Cancelled) -> None:
-        """A dispatched request is over."""
+    def settled(self, relay: Relay, ended: Ended) -> None:
+        """A placed request is over."""
         self._ids.discard(relay.id)
         self.observe(ended)
-        self.ended(told(relay, ended, relay.arrived.model in self.models.known, self.now()))
+        self._tell_of(relay, ended)
+
+    def _finish(self, relays: list[Relay]) -> None:
+        """``settled`` for all of a wave."""
+        ended = [relay.outcome() for relay in relays]
+        for relay, outcome in zip(relays, ended, strict=True):
+            self._ids.discard(relay.id)
+            self.observe(outcome)
+        for relay, outcome in zip(relays, ended, strict=True):
+            self._tell_of(relay, outcome)
+
+    def _tell_of(self, relay: Relay, ended: Ended) -> None:
+        self.ended(told(relay, ended, relay.arrived.model in self.models.known))
+
+    def forget(self, relay: Relay) -> None:
+        """Its client left before anything was done."""
+        self._ids.discard(relay.id)
 
     def rejected(self, relay: Relay, error: GatewayError) -> None:
         """A request was turned down by us after its body was read."""

@@ -29,6 +29,8 @@ class Keys:
         self._file = file
         self._seen = _look(file)
         self._names = _table([*self._configured, *_read(file)])
+        self.version = 0
+        """Grows with every reload that changed something."""
         self._by_authorization: dict[bytes, str] = {}
         self._by_key: dict[bytes, str] = {}
 
@@ -66,6 +68,7 @@ class Keys:
         self._names = names
         self._by_authorization.clear()
         self._by_key.clear()
+        self.version += 1
         log.info("keys were read again: %d keys", len(names))
         return True
 

@@ -54,6 +54,7 @@ class Log:
         self._decisions = decisions
         self._outbox: Outbox[Line, str] = Outbox("log", self._lines, self._write, bound)
         self._replaced: list[logging.Handler] = []
+        self._level = logging.WARNING
         self.handler = Handler(self._outbox)
 
     @property
@@ -69,7 +70,7 @@ class Log:
     def install(self, level: str = "info") -> None:
         """Write what the root logger hears here and nowhere else, until ``close``."""
         root = logging.getLogger()
-        self._replaced = root.handlers[:]
+        self._replaced, self._level = root.handlers[:], root.level
         root.handlers[:] = [self.handler]
         root.setLevel(level.upper())
         for name in NOISY:
@@ -84,6 +85,7 @@ class Log:
         root = logging.getLogger()
         if self.handler in root.handlers:
             root.handlers[:] = self._replaced
+            root.setLevel(self._level)
         self._outbox.close(wait_seconds)
 
     def _lines(self, batch: Sequence[Line | Dropped]) -> str:

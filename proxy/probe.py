@@ -16,8 +16,8 @@ from proxy.checkup.fresh import question
 from proxy.gateway import Gateway
 from proxy.relay import Relay
 from proxy.surfaces.base import Surface
-from proxy.wire.client import Headers
-from proxy.wire.inbound import Passport, Served
+from proxy.wire.headers import Headers
+from proxy.wire.inbound import Head, Passport, Served
 
 log = logging.getLogger("draftlane")
 APP = "draftlane-probe"
@@ -27,13 +27,11 @@ TOKENS = 16
 class Nobody:
     """A client that reads everything and keeps nothing."""
 
-    def __init__(self, surface: Surface, body: bytes) -> None:
+    def __init__(self, surface: Surface, name: str, body: bytes) -> None:
         self.surface = surface
-        self.method = b"POST"
-        self.path = surface.paths[0].encode()
-        self.query = b""
-        self.headers: Headers = [(b"content-type", b"application/json"), (b"user-agent", APP.encode())]
-        self.http_10 = False
+        headers: Headers = [(b"content-type", b"application/json"), (b"user-agent", APP.encode())]
+        self.head = Head(b"POST", surface.paths[0].encode(), b"", headers)
+        self.id = name
         self.peer = "127.0.0.1"
         self.scheme = "http"
         self.passport: Passport | None = None
@@ -83,10 +81,9 @@ def _probe(gateway: Gateway, backend: str) -> None:
         "max_tokens": TOKENS,
         "messages": [{"role": "user", "content": question(random.Random())}],
     }
-    passport, _ = gateway.clerk.passport(Nobody(surface, b""))
-    inbound = Nobody(surface, msgspec.json.encode(body))
+    inbound = Nobody(surface, gateway.clerk.new_id(), msgspec.json.encode(body))
     gateway.began(surface.name)
-    relay = Relay(gateway, inbound, surface, passport, passport.id)
+    relay = Relay(gateway, inbound, surface, gateway.clerk.passport(inbound.head), inbound.id)
     log.info("asking silent backend %s with one synthetic request", backend)
     relay.begin_at(
         Decision(relay.id, backend, known.lane, PROMPT_HEAVY, "synthetic", APP, (), 0.0, 1.0, float(TOKENS), 1.0, None)

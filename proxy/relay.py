@@ -6,7 +6,6 @@ byte, so that until then a failed or hung backend can be replaced unseen; after 
 """
 
 import logging
-import zlib
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
@@ -14,8 +13,10 @@ from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, Finished, 
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
-from proxy.wire.client import Exchange, Headers
-from proxy.wire.headers import Framing, first, request_head, response_lines
+from proxy.wire.answer import AnswerHead
+from proxy.wire.client import Exchange
+from proxy.wire.coding import without_coding
+from proxy.wire.headers import Headers
 from proxy.wire.inbound import Inbound, Passport, answer_error
 
 if TYPE_CHECKING:
@@ -23,15 +24,7 @@ if TYPE_CHECKING:
     from proxy.gateway import Gateway
 
 log = logging.getLogger("draftlane.relay")
-OURS = frozenset(
-    (
-        b"x-request-id",
-        b"x-draftlane-lane",
-        b"x-draftlane-class",
-        b"x-draftlane-backend",
-        b"x-draftlane-reason",
-    )
-)
+NOTHING: frozenset[bytes] = frozenset()
 CODING = frozenset((b"content-encoding",))
 NEGOTIATION = frozenset((b"accept-encoding",))
 NOTHING_TOLD = Facts()
@@ -43,12 +36,11 @@ class Relay:
     """See the module. Hears the client as ``Served`` and the backend as ``Receiver``."""
 
     __slots__ = (
+        "_answer_head",
         "_collected",
         "_decoded",
-        "_expects_sse",
         "_facts",
-        "_framing",
-        "_reason",
+        "_length",
         "_strip",
         "answered_status",
         "arrived",
@@ -64,6 +56,7 @@ class Relay:
         "gateway",
         "heard_at",
         "id",
+        "id_line",
         "inbound",
         "meter",
         "own_seconds",
@@ -82,6 +75,7 @@ class Relay:
         self.inbound = inbound
         self.surface = surface
         self.id = request_id
+        self.id_line = b"x-request-id: %b\r\n" % inbound.id.encode()
         self.passport = passport
         self.began_at = gateway.now()
         self.sent_at = self.heard_at = self.began_at
@@ -102,29 +96,45 @@ class Relay:
         self.paused = False
         self.done = False
         self._decoded: bytes | None = None
-        self._framing: Framing | None = None
-        self._reason = b""
+        self._answer_head: AnswerHead | None = None
+        self._length: int | None = None
         self._strip = False
-        self._expects_sse = False
         self._collected: list[bytes] | None = None
         self._facts: Facts | None = None
 
-    def begin(self) -> None:
-        """Read the request, ask where it goes, send it."""
-        gateway, inbound = self.gateway, self.inbound
+    # -- the stages of setting out, each done for all requests of a wave before the next; False ends here
+    def read(self) -> bool:
+        """Look at what the client asks for."""
         try:
-            content_type = first(inbound.headers, b"content-type") or b""
-            self.asked = self.surface.read(self._readable(), content_type.decode("latin-1"))
-            self.arrived = gateway.arrived(self)
-            decision = gateway.place(self.arrived)
+            self.asked = self.surface.read(self._readable(), self.inbound.head.content_type)
         except GatewayError as error:
             self._reject(error)
-            return
-        except Exception:  # whatever it is, it is ours, and nothing may be left counted
-            log.exception("request could not be read")
-            self._reject(GatewayError("internal", "The gateway failed to handle this request."))
-            return
-        self._set_out(decision)
+        except Exception:  # noqa: BLE001  # whatever it is, it is ours, and nothing may be left counted
+            self._break_down()
+        return not self.done
+
+    def place(self) -> bool:
+        """Ask where it goes."""
+        gateway = self.gateway
+        try:
+            self.arrived = gateway.arrived(self)
+            self._assign(gateway.place(self.arrived))
+        except GatewayError as error:
+            self._reject(error)
+        except Exception:  # noqa: BLE001  # as above
+            self._break_down()
+        return not self.done
+
+    def set_out(self) -> None:
+        """Send it."""
+        try:
+            self._send()
+        except Exception:  # noqa: BLE001  # as above
+            self._break_down()
+
+    def _break_down(self) -> None:
+        log.exception("request could not be worked on")
+        self._reject(GatewayError("internal", "The gateway failed to handle this request."))
 
     def begin_at(self, decision: Decision) -> None:
         """Send a request of our own to a given backend."""
@@ -132,48 +142,40 @@ class Relay:
         self.asked = self.surface.read(self.inbound.body(), "application/json")
         self.arrived = gateway.arrived(self)._replace(surface=SYNTHETIC)
         gateway.observe(self.arrived)
-        self._set_out(decision)
-
-    def _set_out(self, decision: Decision) -> None:
-        self.inbound.served = self
-        self.gateway.live.add(self)
-        self._dispatch(decision)
+        self._assign(decision)
+        self._send()
 
     def _readable(self) -> bytes:
-        """The body for looking at: content coding removed, the size bounded. Raises GatewayError."""
+        """The body for looking at. Raises GatewayError."""
         body = self.inbound.body()
-        coding = first(self.inbound.headers, b"content-encoding")
-        if coding is None or coding.strip().lower() in (b"", b"identity"):
-            return body
-        if coding.strip().lower() not in (b"gzip", b"x-gzip", b"deflate"):
-            raise GatewayError("unsupported_coding", "Send the request body uncompressed, or with gzip or deflate.")
-        self._decoded = decoded(body, self.gateway.max_body_bytes)
-        return self._decoded
+        plain = without_coding(body, self.inbound.head.content_coding, self.gateway.max_body_bytes)
+        if plain is not body:
+            self._decoded = plain
+        return plain
 
     # -- to the backend
-    def _dispatch(self, decision: Decision) -> None:
+    def _assign(self, decision: Decision) -> None:
+        """From here on the backend counts it: the next decision already knows."""
         gateway = self.gateway
-        backend = gateway.backends[decision.backend]
         self.decision = decision
-        self.backend = backend
+        self.backend = gateway.backends[decision.backend]
         self.sent_at = self.heard_at = now = gateway.now()
-        self._framing = self.meter = self._collected = self._facts = None
-        gateway.observe(Dispatched(now, self.id, backend.name))
+        self._answer_head = self.meter = self._collected = self._facts = None
+        gateway.observe(Dispatched(now, self.id, decision.backend))
+        gateway.live.add(self)
         self.attempts += 1
-        if self.attempts == 1:
-            self.own_seconds = now - self.began_at
-        inbound = self.inbound
+
+    def _send(self) -> None:
+        gateway, inbound, backend = self.gateway, self.inbound, self.backend
+        assert backend is not None
         body, dropped = self._outgoing(backend)
-        head = request_head(
-            inbound.method,
-            gateway.target(self.surface, inbound),
-            inbound.headers,
-            backend.upstream,
-            gateway.added_lines(self),
-            dropped,
-            len(body) if body or inbound.method not in (b"GET", b"HEAD") else None,
-        )
-        self.exchange = backend.pool.send(head, body, self, inbound.method == b"HEAD")
+        lines = gateway.onward(inbound.head, backend, dropped) + gateway.added_lines(self)
+        method = inbound.head.method
+        if body or method not in (b"GET", b"HEAD"):
+            lines += b"content-length: %d\r\n" % len(body)
+        if self.attempts == 1:
+            self.own_seconds = gateway.now() - self.began_at
+        self.exchange = backend.pool.send(lines + b"\r\n", body, self, method == b"HEAD")
 
     def _outgoing(self, backend: "Backend") -> tuple[bytes, frozenset[bytes]]:
         """The body to send, and the client's headers that no longer fit it."""
@@ -181,34 +183,27 @@ class Relay:
         inject = asked.stream and not asked.wants_usage and backend.takes_usage and self.surface.routed
         model = self.gateway.models.name_at(backend, asked.model)
         self._strip = inject
-        dropped = self.gateway.confined(self.inbound)
         if not inject and model is None:
-            return body, dropped
-        plain = body if self._decoded is None else self._decoded
-        if self._decoded is not None:
-            dropped |= CODING
+            return body, NOTHING
+        plain, dropped = (body, NOTHING) if self._decoded is None else (self._decoded, CODING)
         if inject:  # a compressed answer could not have our usage event taken out again
             dropped |= NEGOTIATION
         return self.surface.splice(plain, asked, model, inject), dropped
 
     # -- Receiver: from the backend
-    def head(self, status: int, reason: bytes, headers: Headers) -> None:
+    def head(self, answer: AnswerHead, length: int | None) -> None:
         """Keep the head back until the first body byte."""
-        self.status = status
+        status = self.status = answer.status
         self.heard_at = self.gateway.now()
-        fault = fault_of(status)
-        # A 429 that names a time is meant for this client (its rate); one that does not is a full queue.
-        if fault is not None and not (status == 429 and has(headers, b"retry-after")):
-            if self._elsewhere(fault, status):
+        if answer.fault is not None and not answer.for_client:
+            if self._elsewhere(answer.fault, status):
                 return
         elif status == 400 and self.decision is not None and self.decision.lane == "speculative":
             self._collected = []
-        self._reason = reason
-        framing = self._framing = response_lines(headers, OURS)
-        sse = self._expects_sse = "event-stream" in framing.content_type
-        self._strip = self._strip and sse and status == 200
+        self._answer_head, self._length = answer, length
+        self._strip = self._strip and answer.is_stream and status == 200
         if self.surface.routed and status == 200:
-            self.meter = self.surface.meter(self.asked, framing.content_type, framing.content_encoding, self._strip)
+            self.meter = self.surface.meter(self.asked, answer.content_type, answer.content_coding, self._strip)
 
     def body(self, data: bytes) -> None:
         """The hot path: meter, write."""
@@ -271,7 +266,9 @@ class Relay:
         if self.meter is not None:
             self.inbound.write(self._held_back())
         self.inbound.finish(trailers)
-        self._settle(self._outcome())
+        self.heard_at = self.gateway.now()
+        self._close()
+        self.gateway.over.add(self)
 
     def failed(self, fault: str) -> None:
         """The backend did not do its part."""
@@ -288,13 +285,10 @@ class Relay:
         if not self.inbound.started:
             self._answer(error)
             return
-        if self._expects_sse and not self._coded():
+        answer = self._answer_head
+        if answer is not None and answer.is_stream and not answer.is_coded:
             self.inbound.write(self.surface.failure_event(error.message, error.code or "backend_failed"))
         self.inbound.abort()
-
-    def _coded(self) -> bool:
-        """The answer is compressed: no event of ours can be added to it."""
-        return self._framing is not None and self._framing.content_encoding not in ("", "identity")
 
     def _elsewhere(self, fault: str, status: int | None) -> bool:
         """Try the next backend if nothing was sent to the client and the judgement allows it."""
@@ -310,7 +304,8 @@ class Relay:
             self.exchange.cancel()
         self.gateway.observe(Failed(arrived.at, self.id, backend.name, fault, status, final=False))
         self.arrived = arrived
-        self._dispatch(decision)
+        self._assign(decision)
+        self._send()
         return True
 
     def requeue(self) -> bool:
@@ -344,6 +339,10 @@ class Relay:
         """Stop the backend's work at once, in whatever phase."""
         if self.done:
             return
+        if self.decision is None:  # nobody knows of it yet
+            self._close()
+            self.gateway.forget(self)
+            return
         if self.exchange is not None:
             self.exchange.cancel()
             self.exchange = None
@@ -375,12 +374,11 @@ class Relay:
 
     # -- the small parts
     def _start(self) -> None:
-        framing = self._framing
-        assert framing is not None
-        lines = framing.lines
-        lines += self.gateway.answer_lines(self)
-        self.answered_status = self.status
-        self.inbound.start(self.status, self._reason, lines, None if self._strip else framing.length)
+        answer = self._answer_head
+        assert answer is not None
+        self.answered_status = answer.status
+        lines = [answer.lines, *self.gateway.answer_lines(self)]
+        self.inbound.start(answer.status, answer.reason, lines, None if self._strip else self._length)
 
     def _meter_broke(self) -> None:
         """A fault of ours must not cost the client its answer."""
@@ -416,16 +414,16 @@ class Relay:
         self.gateway.observe(Refused(self.gateway.now(), self.id, backend.name, feature))
         return self._elsewhere("refused", self.status)
 
-    def _outcome(self) -> Finished | Failed:
+    def outcome(self) -> Finished | Failed:
+        """What became of it, when its answer is complete."""
         backend = self.backend
         assert backend is not None
-        now = self.gateway.now()
-        fault = fault_of(self.status)
-        if fault is not None:
-            return Failed(now, self.id, backend.name, fault, self.status)
+        answer = self._answer_head
+        if answer is not None and answer.fault is not None:
+            return Failed(self.heard_at, self.id, backend.name, answer.fault, self.status)
         facts = self.facts()
         return Finished(
-            now,
+            self.heard_at,
             self.id,
             self.status,
             facts.prompt_tokens,
@@ -445,8 +443,15 @@ class Relay:
         """What the answer told, gathered once: to be asked for when the request is over."""
         facts = self._facts
         if facts is None:
-            facts = self._facts = NOTHING_TOLD if self.meter is None else self.meter.facts()
+            facts = self._facts = NOTHING_TOLD if self.meter is None else self._metered(self.meter)
         return facts
+
+    def _metered(self, meter: Meter) -> Facts:
+        try:
+            return meter.facts()
+        except Exception:  # noqa: BLE001  # as in body
+            self._meter_broke()
+            return NOTHING_TOLD
 
     def _answer(self, error: GatewayError) -> None:
         lines = self.gateway.answer_lines(self)
@@ -454,43 +459,19 @@ class Relay:
         answer_error(self.inbound, error, self.surface.dialect, lines)
 
     def _reject(self, error: GatewayError) -> None:
-        """Turned down before any backend was asked."""
-        self.done = True
+        """Turned down, and no backend asked."""
+        self._close()
         self._answer(error)
         self.gateway.rejected(self, error)
 
-    def _settle(self, outcome: Finished | Failed | Cancelled) -> None:
-        """The one way out: every request that was dispatched ends here, once."""
-        if self.done:
-            return
+    def _settle(self, outcome: Failed | Cancelled) -> None:
+        """It ends otherwise than by a complete answer."""
+        if not self.done:
+            self._close()
+            self.gateway.settled(self, outcome)
+
+    def _close(self) -> None:
+        """The one way out: every request that was placed ends here, once."""
         self.done = True
         self.exchange = None
         self.gateway.live.discard(self)
-        self.gateway.settled(self, outcome)
-
-
-def fault_of(status: int) -> str | None:
-    """The fault that an answer's status tells of; 501 only says that the backend lacks a surface."""
-    if status in (429, 503):
-        return "busy"
-    return "status" if status >= 500 and status != 501 else None
-
-
-def has(headers: Headers, wanted: bytes) -> bool:
-    """Whether a backend's headers hold this (lower-case) name."""
-    return any(name.lower() == wanted for name, _ in headers)
-
-
-def decoded(body: bytes, limit: int) -> bytes:
-    """Gzip or deflate removed. Raises GatewayError for broken data, or data that grows beyond ``limit`` bytes."""
-    for window in (47, -15):  # zlib and gzip by their headers; then raw deflate, which some clients send
-        machine = zlib.decompressobj(window)
-        try:
-            data = machine.decompress(body, limit + 1)
-        except zlib.error:
-            continue
-        if len(data) > limit:
-            raise GatewayError("too_large", f"The request body inflates beyond this gateway's limit of {limit} bytes.")
-        if machine.eof:
-            return data
-    raise GatewayError("bad_request", "The request body is not valid gzip or deflate data.")

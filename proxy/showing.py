@@ -17,7 +17,7 @@ from proxy.gateway import Gateway
 from proxy.metrics import Metrics
 from proxy.outcome import Outcome, plain
 from proxy.version import VERSION
-from proxy.wire.client import Headers
+from proxy.wire.headers import Headers
 from proxy.workers_link import Part
 
 RECENT = 50
@@ -110,7 +110,7 @@ class Showing:
         surface = gateway.surface_at(b"POST", surface_path.encode())
         if surface is None:
             raise BadRequest(f"{surface_path} is not a surface", param="path")
-        passport, _ = gateway.clerk.passport(_Unsent(headers))
+        passport = gateway.clerk.passport(_Unsent(headers))
         asked = surface.read(body, "application/json")
         arrived = gateway.as_arrived(surface, asked, passport, UNSENT)
         verdict = decide(gateway.fleet, arrived)

@@ -15,16 +15,17 @@ from typing import NamedTuple, Protocol, cast
 
 import httptools
 
+from proxy.wire.answer import AnswerHead
 from proxy.wire.chunks import missing_after, payload_of
-
-Headers = list[tuple[bytes, bytes]]
+from proxy.wire.headers import Headers
+from proxy.wire.known import Known, known
 
 
 class Receiver(Protocol):
     """Who hears what comes of an exchange. After ``end`` or ``failed`` nothing more is said."""
 
-    def head(self, status: int, reason: bytes, headers: Headers) -> None:
-        """Status line and headers arrived (1xx answers are skipped)."""
+    def head(self, answer: AnswerHead, length: int | None) -> None:
+        """Status line and headers arrived (1xx answers are skipped), with this Content-Length."""
 
     def body(self, data: bytes) -> None:
         """All body bytes of one socket read, transfer coding removed."""
@@ -49,6 +50,7 @@ class Connection(asyncio.Protocol):
     """One connection to one backend."""
 
     __slots__ = (
+        "_answer",
         "_answered",
         "_chunked",
         "_complete",
@@ -76,15 +78,16 @@ class Connection(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self.idle_since = 0.0
         self.reused = False
+        self._parser = httptools.HttpResponseParser(self)
         self._reset()
 
     def _reset(self) -> None:
         self.heard = False
-        self._parser = httptools.HttpResponseParser(self)
         self._headers: Headers = []
         self._trailers: Headers = []
         self._pieces: list[bytes] = []
         self._reason = b""
+        self._answer: AnswerHead | None = None
         self._status = 0
         self._answered = self._complete = self._chunked = self._spoiled = self._keep = False
         self._length: int | None = None
@@ -107,6 +110,8 @@ class Connection(asyncio.Protocol):
                 return
         began = not self.heard
         self.heard = True
+        if began and self._is_known(exchange, data):
+            return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -118,9 +123,36 @@ class Connection(asyncio.Protocol):
         if self._pieces and self.exchange is exchange:
             self._deliver(exchange)
         if self._complete and self.exchange is exchange:
+            if began and self._keep and not self._spoiled and not exchange.bodiless:
+                self._remember(data)
             self._finish(exchange)
         elif self._chunked:
             self._find_border(data, began)
+
+    def _is_known(self, exchange: "Exchange", data: bytes) -> bool:
+        """Pass on a whole answer whose head came before (``proxy.wire.known``); the parser does not see it."""
+        if self.pool.known is None or exchange.bodiless:
+            return False
+        head, answer = self.pool.known
+        found = head.body_of(data)
+        if found is None or len(data) != found[0] + found[1]:
+            return False
+        self._answered = self._keep = True
+        exchange.receiver.head(answer, found[1])
+        if self.exchange is exchange and found[1]:
+            exchange.receiver.body(data[found[0] :])
+        if self.exchange is exchange:
+            self._finish(exchange)
+        return True
+
+    def _remember(self, data: bytes) -> None:
+        """``data`` was a whole answer."""
+        head = known(data, self._length)
+        if head is None or self._answer is None:
+            return
+        whole = head.body_of(data) == (len(data) - (self._length or 0), self._length)
+        if whole:  # a 304 tells of a body it does not have
+            self.pool.known = head, self._answer
 
     def _find_border(self, data: bytes, began: bool) -> None:
         """Follow the chunks, so that whole ones can be told from the next read on."""
@@ -177,7 +209,8 @@ class Connection(asyncio.Protocol):
         if self._status < 200 or self.exchange is None or self._spoiled:
             return
         self._answered = True
-        self.exchange.receiver.head(self._status, self._reason, self._headers)
+        self._answer = AnswerHead(self._status, self._reason, self._headers)
+        self.exchange.receiver.head(self._answer, self._length)
         if self.exchange is not None and self.exchange.bodiless:
             self._complete = True
 
@@ -306,6 +339,8 @@ class Pool:
         self.address = address
         self.connect_seconds = connect_seconds
         self.idle_seconds = idle_seconds
+        self.known: tuple[Known, AnswerHead] | None = None
+        """The head of a recent answer."""
         self._idle: deque[Connection] = deque()
         self._all: set[Connection] = set()
 

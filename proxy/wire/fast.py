@@ -5,10 +5,9 @@ from typing import Any, Protocol
 
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
-from proxy.wire.client import Headers
 from proxy.wire.door import Door, too_large
-from proxy.wire.headers import status_line
-from proxy.wire.inbound import Passport, Served, answer_error
+from proxy.wire.headers import Headers, status_line
+from proxy.wire.inbound import Head, Passport, Served, answer_error
 
 SWALLOWED_BYTES = 16 * 1024 * 1024
 """Body bytes read and thrown away after an early refusal, so that the client sees the answer and not a reset."""
@@ -18,9 +17,6 @@ class Carrier(Protocol):
     """The connection, as far as a request on it needs it."""
 
     door: Door
-    door_closed: bool
-    headers: Headers
-    parser: Any
     transport: asyncio.Transport
     client: tuple[str, int] | None
     scheme: Any
@@ -36,22 +32,20 @@ class FastInbound:
     """A request on the fast way; stands in for uvicorn's cycle, whose few attributes it shares."""
 
     __slots__ = (
+        "_bodiless",
         "_chunked",
-        "_head",
         "_parts",
         "_protocol",
         "_size",
+        "_unsent",
         "answered",
         "current",
         "disconnected",
-        "headers",
-        "http_10",
+        "head",
+        "id",
         "keep_alive",
-        "method",
         "passport",
-        "path",
         "peer",
-        "query",
         "received",
         "response_complete",
         "scheme",
@@ -60,15 +54,12 @@ class FastInbound:
         "surface",
     )
 
-    def __init__(self, protocol: Carrier, surface: Surface, method: bytes, path: bytes, query: bytes) -> None:
+    def __init__(self, protocol: Carrier, surface: Surface, head: Head, keep_alive: bool) -> None:
         self._protocol = protocol
         self.surface = surface
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers: Headers = protocol.headers
-        self.http_10 = protocol.parser.get_http_version() == "1.0"
-        self.keep_alive = not self.http_10 and protocol.parser.should_keep_alive() and not protocol.door_closed
+        self.head = head
+        self.keep_alive = keep_alive
+        self.id = ""
         self.peer = protocol.client[0] if protocol.client else ""
         self.scheme: str = protocol.scheme or "http"
         self.passport: Passport | None = None
@@ -77,7 +68,9 @@ class FastInbound:
         self.response_complete = self.disconnected = False
         self._parts: list[bytes] = []
         self._size = 0
-        self._head: list[bytes] = []
+        self._bodiless = head.method == b"HEAD"
+        self._unsent: list[bytes] = []
+        """Of the answer's head, until there is a body to go with it."""
 
     # -- the request, told by the protocol
     def take(self, data: bytes) -> None:
@@ -132,8 +125,8 @@ class FastInbound:
         head = [status_line(status, reason), *lines]
         if length is not None:
             head.append(b"content-length: %d\r\n" % length)
-        elif status not in (204, 304) and self.method != b"HEAD":
-            if self.http_10:
+        elif status not in (204, 304) and not self._bodiless:
+            if self.head.http_10:
                 self.keep_alive = False
             else:
                 self._chunked = True
@@ -141,25 +134,25 @@ class FastInbound:
         if not self.keep_alive:
             head.append(b"connection: close\r\n")
         head.append(b"\r\n")
-        self._head = head
+        self._unsent = head
 
     def write(self, data: bytes) -> None:
         """See ``Inbound``."""
-        if not data or self.disconnected or self.method == b"HEAD":
+        if not data or self.disconnected or self._bodiless:
             return
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._head:
-            self._head.append(data)
-            data = b"".join(self._head)
-            self._head = []
+        if self._unsent:
+            self._unsent.append(data)
+            data = b"".join(self._unsent)
+            self._unsent = []
         transport = self._protocol.transport
         if not transport.is_closing():  # closed, but nobody told us yet: uvloop would raise
             transport.write(data)
 
     def write_chunks(self, data: bytes, payload: bytes) -> None:
         """See ``Inbound``."""
-        if not self._chunked or self._head or self.disconnected:
+        if not self._chunked or self._unsent or self.disconnected:
             self.write(payload)
             return
         transport = self._protocol.transport
@@ -170,8 +163,8 @@ class FastInbound:
         """See ``Inbound``."""
         if self.answered:
             return
-        tail = self._head
-        self._head = []
+        tail = self._unsent
+        self._unsent = []
         if self._chunked:
             tail.append(b"0\r\n")
             tail += [b"%b: %b\r\n" % trailer for trailer in trailers]
@@ -192,9 +185,9 @@ class FastInbound:
         protocol.leave(self)
         if protocol.transport is None or self.disconnected or protocol.transport.is_closing():
             return
-        if self._head:
-            protocol.transport.write(b"".join(self._head))
-        if self._chunked or not self.http_10:
+        if self._unsent:
+            protocol.transport.write(b"".join(self._unsent))
+        if self._chunked or not self.head.http_10:
             protocol.transport.close()
         else:
             protocol.transport.abort()  # a close would look like the end of a close-delimited body

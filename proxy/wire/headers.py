@@ -6,10 +6,9 @@ passes as it came: order, duplicates, spelling.
 
 import http
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from proxy.wire.client import Headers
+Headers = list[tuple[bytes, bytes]]
 
 HOP_BY_HOP = frozenset(
     (
@@ -51,12 +50,15 @@ def status_line(status: int, reason: bytes | None = None) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, reason)
 
 
+def has(headers: Headers, wanted: bytes) -> bool:
+    """Whether a header of that (lower-case) name is there."""
+    return any(name.lower() == wanted for name, _ in headers)
+
+
 def named_by_connection(headers: Headers) -> frozenset[bytes]:
     """Header names that ``Connection`` confines to this hop, lower case."""
-    named = [
-        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
-    ]
-    return frozenset(named)
+    values = [value.lower() for name, value in headers if name.lower() == b"connection"]
+    return frozenset(token.strip() for value in values for token in value.split(b","))
 
 
 def first(headers: Headers, wanted: bytes) -> bytes | None:
@@ -88,16 +90,10 @@ class Upstream(NamedTuple):
     """Client headers left out: those that ``extra`` sets, and the client's keys unless they are to travel."""
 
 
-def request_head(
-    method: bytes,
-    target: bytes,
-    headers: Headers,
-    upstream: Upstream,
-    added: Iterable[bytes],
-    dropped: frozenset[bytes],
-    length: int | None,
+def onward_lines(
+    method: bytes, target: bytes, headers: Headers, upstream: Upstream, dropped: frozenset[bytes]
 ) -> bytes:
-    """The head that goes to a backend. ``added`` are whole lines; names in ``headers`` are lower case already."""
+    """The lines of a client's head that go to a backend. Names in ``headers`` are lower case already."""
     out = [method, b" ", upstream.base, target, b" HTTP/1.1\r\nhost: ", upstream.host, b"\r\n"]
     replaced = upstream.replaced
     for name, value in headers:
@@ -105,43 +101,4 @@ def request_head(
             continue
         out += (name, b": ", value, b"\r\n")
     out.append(upstream.extra)
-    out += added
-    if length is not None:
-        out.append(b"content-length: %d\r\n" % length)
-    out.append(b"\r\n")
     return b"".join(out)
-
-
-class Framing(NamedTuple):
-    """What the backend's headers say of its body, and what may be passed on."""
-
-    lines: list[bytes]
-    """Header lines for the client: neither hop-by-hop headers nor framing."""
-    length: int | None
-    content_type: str
-    content_encoding: str
-
-
-def response_lines(headers: Headers, ours: frozenset[bytes]) -> Framing:
-    """Sort a backend's headers. ``ours``: lower-case names the gateway sets itself."""
-    lines: list[bytes] = []
-    length: int | None = None
-    content_type = content_encoding = ""
-    confined: frozenset[bytes] = frozenset()
-    for name, value in headers:
-        low = name.lower()
-        if low == b"connection" and value.lower() not in (b"keep-alive", b"close"):
-            confined = named_by_connection(headers)
-    for name, value in headers:
-        low = name.lower()
-        if low == b"content-length":
-            length = int(value)
-            continue
-        if low in HOP_BY_HOP or low in ours or low in confined:
-            continue
-        if low == b"content-type":
-            content_type = value.decode("latin-1").lower()
-        elif low == b"content-encoding":
-            content_encoding = value.decode("latin-1").strip().lower()
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return Framing(lines, length, content_type, content_encoding)

@@ -1,6 +1,6 @@
 """One client request and the answer to it, whatever server protocol carries them.
 
-``Inbound`` is the client's side of a relay. Two forms exist: ``proxy.wire.server`` writes to the
+``Head`` is how the request begins. ``Inbound`` is the client's side of a relay. Two forms exist: ``proxy.wire.server`` writes to the
 socket itself, ``proxy.wire.portable`` speaks ASGI. Both hand the finished request to the door and
 are driven by the relay through these methods; neither knows what a lane is.
 """
@@ -9,18 +9,55 @@ from typing import NamedTuple, Protocol
 
 from proxy import errors
 from proxy.surfaces.base import Surface
-from proxy.wire.client import Headers
+from proxy.wire.headers import Headers, first
 
 
 class Passport(NamedTuple):
-    """What the headers of a request say."""
+    """Who asks, by the headers of a request."""
 
-    id: str
     app: str
+    may_enter: bool = False
+    """Its key is right, or none is needed."""
+    wanted_id: str | None = None
+    """A request id of the client's own."""
     forced_lane: str | None = None
     expected_output_tokens: int | None = None
     origin: bytes | None = None
     """Set where a page of that origin may read the answer (CORS)."""
+
+
+class Head:
+    """A request without its body, and what follows from it alone. Clients repeat their heads, so that one object stands
+    for many requests on a connection: what was once worked out from it stays with it."""
+
+    __slots__ = (
+        "content_coding",
+        "content_type",
+        "headers",
+        "http_10",
+        "method",
+        "onward",
+        "passport",
+        "passport_at",
+        "path",
+        "query",
+    )
+
+    def __init__(self, method: bytes, path: bytes, query: bytes, headers: Headers, http_10: bool = False) -> None:
+        self.method = method
+        self.path = path
+        """As sent, percent-encoding kept, without the query."""
+        self.query = query
+        self.headers = headers
+        """Names in lower case, order and duplicates kept. Content-Length may be that of an earlier request."""
+        self.http_10 = http_10
+        self.content_type = (first(headers, b"content-type") or b"").decode("latin-1")
+        self.content_coding = first(headers, b"content-encoding")
+        self.passport: Passport | None = None
+        self.passport_at = -1
+        """The state of the keys it was made with (``Keys.version``)."""
+        self.onward: dict[tuple[str, frozenset[bytes]], bytes] = {}
+        """What goes to a backend of it: (backend, headers dropped) → lines."""
 
 
 class Served(Protocol):
@@ -43,13 +80,9 @@ class Inbound(Protocol):
     """A complete request, and where its answer goes."""
 
     surface: Surface
-    method: bytes
-    path: bytes
-    """Path as sent, percent-encoding kept, without the query."""
-    query: bytes
-    headers: Headers
-    """Names in lower case, order and duplicates kept."""
-    http_10: bool
+    head: Head
+    id: str
+    """What the door calls it."""
     peer: str
     """The client's address."""
     scheme: str

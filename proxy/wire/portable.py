@@ -10,10 +10,9 @@ from typing import Any
 
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
-from proxy.wire.client import Headers
 from proxy.wire.door import Door, too_large
-from proxy.wire.headers import origin_form
-from proxy.wire.inbound import Passport, Served, answer_error
+from proxy.wire.headers import Headers, origin_form
+from proxy.wire.inbound import Head, Passport, Served, answer_error
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -34,11 +33,9 @@ class AsgiInbound:
 
     def __init__(self, scope: Scope, surface: Surface) -> None:
         self.surface = surface
-        self.method: bytes = scope["method"].encode()
-        self.path: bytes = scope["raw_path"]
-        self.query: bytes = scope.get("query_string", b"")
-        self.headers: Headers = list(scope["headers"])
-        self.http_10: bool = scope.get("http_version") == "1.0"
+        headers, http_10 = list(scope["headers"]), scope.get("http_version") == "1.0"
+        self.head = Head(scope["method"].encode(), scope["raw_path"], scope.get("query_string", b""), headers, http_10)
+        self.id = ""
         self.peer: str = scope["client"][0] if scope.get("client") else ""
         self.scheme: str = scope.get("scheme", "http")
         self.passport: Passport | None = None
@@ -151,7 +148,7 @@ class Portable:
 
     async def _take_in(self, inbound: AsgiInbound, receive: Receive) -> bool:
         """Read the body; False when the request was refused or the client left."""
-        error = self.door.refuse_early(inbound, _length(inbound.headers))
+        error = self.door.refuse_early(inbound, _length(inbound.head.headers))
         size = 0
         while error is None:
             message = await receive()

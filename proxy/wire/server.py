@@ -17,9 +17,12 @@ from uvicorn.server import ServerState
 
 from proxy import errors
 from proxy.errors import GatewayError
+from proxy.surfaces.base import Surface
 from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
 from proxy.wire.headers import origin_form, status_line
+from proxy.wire.inbound import Head
+from proxy.wire.known import TRIES, Known, known
 
 PIPELINED_BYTES = 1024 * 1024
 """Body bytes of requests waiting behind another one on the same connection before reading pauses."""
@@ -56,25 +59,89 @@ class GatewayProtocol(HttpToolsProtocol):
         """For input that is broken behind requests that are not."""
         self._waiting_since: float | None = self.loop.time()
         """When the client began to keep us waiting: for a head since its first byte, for a body since the last one."""
+        self._idle_since: float | None = None
         self._open: list[FastInbound] = []
+        self._known: tuple[Known, Surface, Head] | None = None
+        """The last head of this connection whose next request may be told by its bytes."""
+        self._length: int | None = None
+        """Content-Length of the request whose head was read last."""
+        self._tries = TRIES
+        self._to_come = 0
+        """Bytes of the body of a request that was told by its bytes."""
         self._control: RequestResponseCycle | None = None
         """The last request of the control plane that was started; ``cycle`` may be one that waits behind it."""
 
     # -- asyncio.Protocol
     def data_received(self, data: bytes) -> None:
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
-            self.timeout_keep_alive_task = None
+        self._idle_since = None
         if self._broken:
             return
         self._waiting_since = None
-        self._feed(data)
+        if self._to_come:
+            self._go_on(data)
+        elif not self._at_rest() or not self._is_known(data):
+            self._feed(data)
         if self._in_head:
             self._wait_for_head(len(data))
         elif type(self.cycle) is FastInbound and not self.cycle.received:
             self._waiting_since = self.loop.time()
 
+    def _at_rest(self) -> bool:
+        """Between two requests of the fast way."""
+        return (
+            not self._in_head
+            and type(self.cycle) is FastInbound
+            and self.cycle.response_complete
+            and self.cycle.received
+        )
+
+    def _is_known(self, data: bytes) -> bool:
+        """Take in a request whose head came before."""
+        if self._known is None:
+            return False
+        head_bytes, surface, head = self._known
+        found = head_bytes.body_of(data)
+        if found is None or not found[1]:
+            return False
+        start, length = found
+        self._tries, self._to_come = TRIES, length
+        self.expect_100_continue = False
+        self._take_in(FastInbound(self, surface, head, not self.door_closed), length)
+        self._go_on(data[start:])
+        return True
+
+    def _go_on(self, data: bytes) -> None:
+        """More of a body that the parser does not see."""
+        inbound = cast(FastInbound, self.cycle)
+        self._to_come -= len(data)
+        if self._to_come > 0:
+            inbound.take(data)
+            return
+        rest = self._to_come
+        self._to_come = 0
+        inbound.take(data[: rest or None])
+        inbound.complete()
+        if rest:
+            self._feed(data[rest:])
+
     def _feed(self, data: bytes) -> None:
+        before = self.cycle
+        fresh = self._tries and not self._in_head and (before is None or self._at_rest())
+        self._parse(data)
+        if fresh and self.cycle is not before:
+            self._remember(data)
+
+    def _remember(self, data: bytes) -> None:
+        """The head of the request that ``data`` began with, so that the next one like it is known."""
+        inbound = self.cycle
+        if self._in_head or self._broken or type(inbound) is not FastInbound or not inbound.keep_alive:
+            return
+        self._tries -= 1
+        found = None if self.expect_100_continue else known(data, self._length)
+        if found is not None:
+            self._known = found, inbound.surface, inbound.head
+
+    def _parse(self, data: bytes) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -183,7 +250,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._in_head = False
         if self.parser.should_upgrade():
             return  # HttpParserUpgrade follows
-        length = self._checked_framing()
+        length = self._length = self._checked_framing()
         if self.url[:1] != b"/":
             self.url = origin_form(self.url)
         path, _, query = self.url.partition(b"?")
@@ -192,7 +259,9 @@ class GatewayProtocol(HttpToolsProtocol):
         if surface is None:
             self._to_control_plane()
             return
-        self._take_in(FastInbound(self, surface, method, path, query), length)
+        head = Head(method, path, query, self.headers, self.parser.get_http_version() == "1.0")
+        keep_alive = not head.http_10 and self.parser.should_keep_alive() and not self.door_closed
+        self._take_in(FastInbound(self, surface, head, keep_alive), length)
 
     def _take_in(self, inbound: FastInbound, length: int | None) -> None:
         before = self.cycle
@@ -298,11 +367,31 @@ class GatewayProtocol(HttpToolsProtocol):
         inbound.response_complete = True
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
+        """As uvicorn's, but the timer of an idle connection is not set anew for every request."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._idle_since = self.loop.time()
+                if self.timeout_keep_alive_task is None:
+                    self.timeout_keep_alive_handler()
         if self._crowded():
             self.flow.pause_reading()
         elif self._last_word is not None and not self.pipeline and not self._open:
             self._refuse_unread(self._last_word)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if it has been idle for long enough, or look again when that could be."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # at work; the end of the answer comes back here
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
     def _crowded(self) -> bool:
         """Too much waits behind the request under way."""

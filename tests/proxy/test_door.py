@@ -1,6 +1,7 @@
 """The door: paths, passports, and who is turned away before a body is read."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ from proxy.door import APP, Clerk, Routes, cors_lines
 from proxy.keys import Keys
 from proxy.surfaces import SURFACES
 from proxy.wire.headers import REQUEST_ID
-from proxy.wire.inbound import Passport
+from proxy.wire.inbound import Head, Passport
 from tests.live.lanes import configured, digest
 
 KEY = "sk-the-key-of-team-a"
@@ -27,7 +28,7 @@ def clerk(keys: dict[str, str] | None = None, settings: Mapping[str, object] | N
     return Clerk(configured(settings or {}), Keys(keys or {}))
 
 
-def passport(door: Clerk, **headers: str) -> tuple[Passport, bool]:
+def passport(door: Clerk, **headers: str) -> Passport:
     lines = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     return door.passport(Asked(lines))
 
@@ -96,9 +97,9 @@ def test_a_surface_goes_before_a_prefix_that_covers_it() -> None:
 
 def test_without_keys_everybody_may_ask() -> None:
     door = clerk()
-    told, may = passport(door, authorization="Bearer whatever")
-    assert may
-    assert door.refusal(may, 10) is None
+    told = passport(door, authorization="Bearer whatever")
+    assert told.may_enter
+    assert door.refusal(told, 10) is None
     assert told.app == "unnamed"
 
 
@@ -118,19 +119,32 @@ def test_without_keys_everybody_may_ask() -> None:
 )
 def test_with_keys_one_right_key_lets_in(headers: dict[str, str], may: bool) -> None:
     door = clerk({"team-a": digest(KEY)})
-    told, found = passport(door, **headers)
-    assert found is may
-    error = door.refusal(found, 10)
+    told = passport(door, **headers)
+    assert told.may_enter is may
+    error = door.refusal(told, 10)
     assert (error is None) is may
     assert told.app == ("team-a" if may else "unnamed")
     if error is not None:
         assert (error.status, error.code) == (401, "invalid_api_key")
 
 
+def test_a_remembered_head_is_asked_for_its_key_again_when_the_keys_change(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"team-a {digest(KEY)}\n")
+    keys = Keys({}, file)
+    door = Clerk(configured({}), keys)
+    head = Head(b"POST", b"/v1/chat/completions", b"", [(b"authorization", f"Bearer {KEY}".encode())])
+    assert door.recall(head) is door.recall(head)
+    assert door.recall(head).app == "team-a"
+    file.write_text("# nobody any more\n")
+    assert keys.reload()
+    assert not door.recall(head).may_enter
+
+
 def test_the_name_of_the_key_goes_before_what_the_client_calls_itself() -> None:
-    told, _ = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, x_draftlane_app="letters", user_agent="curl/8")
+    told = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, x_draftlane_app="letters", user_agent="curl/8")
     assert told.app == "team-a/letters"
-    told, _ = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, user_agent="curl/8")
+    told = passport(clerk({"team-a": digest(KEY)}), x_api_key=KEY, user_agent="curl/8")
     assert told.app == "team-a"
 
 
@@ -139,15 +153,16 @@ def test_settings_of_a_key_hold_for_each_of_its_applications_unless_one_has_its_
         {"team-a": digest(KEY)}, {"apps": {"team-a": {"lane": "plain"}, "team-a/code": {"lane": "speculative"}}}
     )
     for header, lane in (("letters", "plain"), ("code", "speculative")):
-        told, _ = passport(door, x_api_key=KEY, x_draftlane_app=header)
+        told = passport(door, x_api_key=KEY, x_draftlane_app=header)
         assert told.forced_lane == lane
 
 
 def test_a_body_above_the_limit_is_turned_away_by_its_announced_length() -> None:
     door = clerk(settings={"server": {"max_body_bytes": 1000}})
-    assert door.refusal(True, 1000) is None
-    assert door.refusal(True, None) is None
-    error = door.refusal(True, 1001)
+    told = passport(door)
+    assert door.refusal(told, 1000) is None
+    assert door.refusal(told, None) is None
+    error = door.refusal(told, 1001)
     assert error is not None
     assert (error.status, "1000" in error.message) == (413, True)
 
@@ -171,17 +186,17 @@ def test_a_body_above_the_limit_is_turned_away_by_its_announced_length() -> None
     ],
 )
 def test_the_product_in_user_agent_names_the_application_without_its_version(agent: str, app: str) -> None:
-    assert passport(clerk(), user_agent=agent)[0].app == app
+    assert passport(clerk(), user_agent=agent).app == app
 
 
 def test_versions_of_one_client_are_one_application() -> None:
-    names = {passport(clerk(), user_agent=f"tool/{n}.0.{n}")[0].app for n in range(50)}
+    names = {passport(clerk(), user_agent=f"tool/{n}.0.{n}").app for n in range(50)}
     assert names == {"tool"}
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", 'a"b', "a\tb", "a" * 64, "ü", "a\r\nb"])
 def test_a_name_that_is_no_name_is_passed_over(name: str) -> None:
-    assert passport(clerk(), x_draftlane_app=name, user_agent="curl/8")[0].app == "curl"
+    assert passport(clerk(), x_draftlane_app=name, user_agent="curl/8").app == "curl"
 
 
 # -- what else the headers say
@@ -192,7 +207,7 @@ def test_a_name_that_is_no_name_is_passed_over(name: str) -> None:
     [("speculative", "speculative"), ("plain", "plain"), (" Plain ", "plain"), ("fast", None), ("", None)],
 )
 def test_a_lane_can_be_asked_for(said: str, lane: str | None) -> None:
-    assert passport(clerk(), x_draftlane_lane=said)[0].forced_lane == lane
+    assert passport(clerk(), x_draftlane_lane=said).forced_lane == lane
 
 
 @pytest.mark.parametrize(
@@ -201,21 +216,21 @@ def test_a_lane_can_be_asked_for(said: str, lane: str | None) -> None:
      ("99999999999999999999", 10_000_000), (" " * 14 + "7", 7)],
 )  # fmt: skip
 def test_an_output_length_can_be_announced(said: str, tokens: int | None) -> None:
-    assert passport(clerk(), x_draftlane_expected_output_tokens=said)[0].expected_output_tokens == tokens
+    assert passport(clerk(), x_draftlane_expected_output_tokens=said).expected_output_tokens == tokens
 
 
 APPS = {"apps": {"rag": {"lane": "plain", "expected_output_tokens": 40}}}
 
 
 def test_settings_of_an_application_hold_where_the_client_says_nothing() -> None:
-    told, _ = passport(clerk(settings=APPS), x_draftlane_app="rag")
+    told = passport(clerk(settings=APPS), x_draftlane_app="rag")
     assert (told.forced_lane, told.expected_output_tokens) == ("plain", 40)
-    told, _ = passport(clerk(settings=APPS), x_draftlane_app="other")
+    told = passport(clerk(settings=APPS), x_draftlane_app="other")
     assert (told.forced_lane, told.expected_output_tokens) == (None, None)
 
 
 def test_what_the_client_says_goes_before_the_settings_of_its_application() -> None:
-    told, _ = passport(
+    told = passport(
         clerk(settings=APPS),
         x_draftlane_app="rag",
         x_draftlane_lane="speculative",
@@ -225,7 +240,7 @@ def test_what_the_client_says_goes_before_the_settings_of_its_application() -> N
 
 
 def test_nonsense_in_a_header_is_as_if_it_was_not_said() -> None:
-    told, _ = passport(
+    told = passport(
         clerk(settings=APPS),
         x_draftlane_app="rag",
         x_draftlane_lane="fastest",
@@ -236,8 +251,9 @@ def test_nonsense_in_a_header_is_as_if_it_was_not_said() -> None:
 
 def test_a_request_id_is_kept_where_it_is_one_and_made_where_not() -> None:
     door = clerk()
-    assert passport(door, x_request_id="abc-1/2:3")[0].id == "abc-1/2:3"
-    made = {passport(door, x_request_id=said)[0].id for said in ("", "a b", "x" * 129, "\xe9", "a\nb")}
+    assert passport(door, x_request_id="abc-1/2:3").wanted_id == "abc-1/2:3"
+    assert {passport(door, x_request_id=said).wanted_id for said in ("", "a b", "x" * 129, "\xe9", "a\nb")} == {None}
+    made = {door.new_id() for _ in range(5)}
     assert len(made) == 5
     assert all(REQUEST_ID.fullmatch(one.encode()) for one in made)
 
@@ -258,9 +274,9 @@ HEADERS = [
 @example([(b"x-draftlane-expected-output-tokens", b"              7")])
 @example([(b"x-draftlane-expected-output-tokens", b"\x85\xa07")])
 def test_no_header_breaks_the_passport_or_gets_into_it_unseen(headers: list[tuple[bytes, bytes]]) -> None:
-    told, may = DOOR.passport(Asked(headers))
-    assert may
-    assert REQUEST_ID.fullmatch(told.id.encode())
+    told = DOOR.passport(Asked(headers))
+    assert told.may_enter
+    assert told.wanted_id is None or REQUEST_ID.fullmatch(told.wanted_id.encode())
     assert APP.fullmatch(told.app.encode())
     assert told.forced_lane in (None, "speculative", "plain")
     assert told.expected_output_tokens is None or 0 <= told.expected_output_tokens <= 10_000_000
@@ -275,10 +291,10 @@ DOOR = clerk()
 
 def test_only_configured_origins_may_read_answers() -> None:
     door = clerk(settings={"server": {"cors_origins": ["https://chat.example"]}})
-    assert passport(door, origin="https://chat.example")[0].origin == b"https://chat.example"
-    assert passport(door, origin="https://evil.example")[0].origin is None
-    assert passport(clerk(), origin="https://chat.example")[0].origin is None
-    assert passport(clerk(settings={"server": {"cors_origins": ["*"]}}), origin="null")[0].origin == b"null"
+    assert passport(door, origin="https://chat.example").origin == b"https://chat.example"
+    assert passport(door, origin="https://evil.example").origin is None
+    assert passport(clerk(), origin="https://chat.example").origin is None
+    assert passport(clerk(settings={"server": {"cors_origins": ["*"]}}), origin="null").origin == b"null"
 
 
 def test_an_allowed_page_may_also_read_what_was_decided() -> None:

@@ -1,0 +1,92 @@
+"""Requests that come together are worked on together, and each as if it were alone."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from policies.events import Arrived, Dispatched, Finished
+from proxy.probe import Nobody
+from proxy.relay import Relay
+from tests.scripted.backend import ScriptedBackend, Visit
+from tests.scripted.client import CHAT, CHAT_STREAM, Client, connected, post
+from tests.scripted.clock import until
+from tests.scripted.rig import Rig, config_for, running
+from tests.scripted.scripts import answer
+
+AT_ONCE = 8
+
+
+async def patient(visit: Visit) -> None:
+    """Streams are held, so that the gateway is never without a request."""
+    if b'"stream"' in visit.request.body:
+        await visit.until_gone()
+    else:
+        await answer()(visit)
+
+
+@contextlib.asynccontextmanager
+async def crowded(form: str) -> AsyncIterator[tuple[Rig, list[ScriptedBackend], list[Client]]]:
+    """Two backends, a stream under way, and clients that are about to ask."""
+    backends = [ScriptedBackend(patient), ScriptedBackend(patient)]
+    async with contextlib.AsyncExitStack() as stack:
+        for backend in backends:
+            await stack.enter_async_context(backend.listening())
+        urls = {f"plain-{number}": backend.url for number, backend in enumerate(backends)}
+        rig = await stack.enter_async_context(running(config_for(urls, policy={"name": "least-load"}), form))
+        async with connected(rig.port) as first:
+            await first.send(post(CHAT_STREAM))
+            await until(lambda: rig.gateway.live)
+            async with contextlib.AsyncExitStack() as clients:
+                yield rig, backends, [await clients.enter_async_context(connected(rig.port)) for _ in range(AT_ONCE)]
+        await rig.at_rest()
+
+
+async def test_each_decision_knows_of_the_one_before(form: str) -> None:
+    async with crowded(form) as (rig, backends, clients):
+        for client in clients:
+            client.writer.write(post(CHAT))
+        assert [(await client.answer()).status for client in clients] == [200] * AT_ONCE
+        await until(lambda: len(rig.of(Finished)) == AT_ONCE)
+        placed = [event for event in rig.events if isinstance(event, Arrived | Dispatched)]
+        for asked, sent in zip(placed[::2], placed[1::2], strict=True):
+            assert (type(asked), type(sent), sent.id) == (Arrived, Dispatched, asked.id)
+        assert [event.at for event in placed] == sorted(event.at for event in placed)
+        assert abs(len(backends[0].requests) - len(backends[1].requests)) <= 1
+
+
+async def test_a_request_that_cannot_be_read_is_no_matter_to_the_others(form: str) -> None:
+    async with crowded(form) as (_, _, clients):
+        for number, client in enumerate(clients):
+            client.writer.write(post(b"{" if number == 1 else CHAT))
+        assert [(await client.answer()).status for client in clients] == [200, 400] + [200] * (AT_ONCE - 2)
+
+
+@pytest.mark.parametrize("stage", ["_readable", "_assign", "_outgoing"])
+async def test_a_fault_of_ours_costs_one_request(form: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = getattr(Relay, stage)
+
+    def breaks_once(relay: Relay, *words: object) -> object:
+        monkeypatch.setattr(Relay, stage, broken)
+        raise ZeroDivisionError
+
+    async with crowded(form) as (_, _, clients):
+        monkeypatch.setattr(Relay, stage, breaks_once)
+        for client in clients:
+            client.writer.write(post(CHAT))
+        statuses = [(await client.answer()).status for client in clients]
+        assert sorted(statuses) == [200] * (AT_ONCE - 1) + [500]
+
+
+async def test_who_leaves_before_the_wave_breaks_was_never_there(form: str) -> None:
+    async with crowded(form) as (rig, backends, _):
+        surface = rig.gateway.surface_at(b"POST", b"/v1/chat/completions")
+        assert surface is not None
+        client = Nobody(surface, "left", CHAT)
+        rig.gateway.enter(client, surface)
+        assert client.served is not None
+        client.served.client_left()
+        await asyncio.sleep(0.01)
+        assert sum(len(backend.requests) for backend in backends) == 1
+        assert [event for event in rig.events if getattr(event, "id", "") == "left"] == []
