@@ -2,7 +2,7 @@
 
 All of a request's work is more code and data than the inner caches of a processor hold. One request after the other, each
 throws out what the next one needs; one stage after the other, for all requests that one turn of the event loop brought, most of
-it is still there: the same work cost 26 % less at 64 connections (docs/speed.md).
+it is still there: the same work cost 29 % less at 64 connections (docs/speed.md).
 """
 
 import asyncio

@@ -22,6 +22,7 @@ class AnswerHead:
         "content_type",
         "fault",
         "for_client",
+        "headers",
         "is_coded",
         "is_stream",
         "lines",
@@ -32,6 +33,7 @@ class AnswerHead:
     def __init__(self, status: int, reason: bytes, headers: Headers) -> None:
         self.status = status
         self.reason = reason
+        self.headers = headers
         self.fault = fault_of(status)
         """What the answer tells of the backend (``policies.events.FAULTS``)."""
         self.for_client = status == 429 and has(headers, b"retry-after")
@@ -43,6 +45,10 @@ class AnswerHead:
         self.is_stream = "event-stream" in self.content_type
         self.is_coded = self.content_coding not in ("", "identity")
         """Compressed, so that no event of ours can be added."""
+
+    def is_of(self, status: int, reason: bytes, headers: Headers) -> bool:
+        """Whether it says this, to the letter."""
+        return self.status == status and self.reason == reason and self.headers == headers
 
     def _passed_on(self, headers: Headers) -> list[bytes]:
         left_out = named_by_connection(headers)

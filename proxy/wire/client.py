@@ -20,6 +20,9 @@ from proxy.wire.chunks import missing_after, payload_of
 from proxy.wire.headers import Headers
 from proxy.wire.known import Known, known
 
+BODILESS = (204, 304)
+"""Whatever Content-Length says (RFC 9112 §6.3)."""
+
 
 class Receiver(Protocol):
     """Who hears what comes of an exchange. After ``end`` or ``failed`` nothing more is said."""
@@ -147,11 +150,8 @@ class Connection(asyncio.Protocol):
 
     def _remember(self, data: bytes) -> None:
         """``data`` was a whole answer."""
-        head = known(data, self._length)
-        if head is None or self._answer is None:
-            return
-        whole = head.body_of(data) == (len(data) - (self._length or 0), self._length)
-        if whole:  # a 304 tells of a body it does not have
+        head = None if self._status in BODILESS else known(data, self._length)
+        if head is not None and self._answer is not None:
             self.pool.known = head, self._answer
 
     def _find_border(self, data: bytes, began: bool) -> None:
@@ -209,8 +209,11 @@ class Connection(asyncio.Protocol):
         if self._status < 200 or self.exchange is None or self._spoiled:
             return
         self._answered = True
-        self._answer = AnswerHead(self._status, self._reason, self._headers)
-        self.exchange.receiver.head(self._answer, self._length)
+        answer = self.pool.last_answer
+        if answer is None or not answer.is_of(self._status, self._reason, self._headers):
+            answer = self.pool.last_answer = AnswerHead(self._status, self._reason, self._headers)
+        self._answer = answer
+        self.exchange.receiver.head(answer, self._length)
         if self.exchange is not None and self.exchange.bodiless:
             self._complete = True
 
@@ -340,7 +343,8 @@ class Pool:
         self.connect_seconds = connect_seconds
         self.idle_seconds = idle_seconds
         self.known: tuple[Known, AnswerHead] | None = None
-        """The head of a recent answer."""
+        """The head of a recent answer that may be told by its bytes."""
+        self.last_answer: AnswerHead | None = None
         self._idle: deque[Connection] = deque()
         self._all: set[Connection] = set()
 

@@ -77,10 +77,13 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._broken:
             return
         self._waiting_since = None
-        if self._to_come:
-            self._go_on(data)
-        elif not self._at_rest() or not self._is_known(data):
-            self._feed(data)
+        try:
+            if self._to_come:
+                self._go_on(data)
+            elif not self._at_rest() or not self._is_known(data):
+                self._feed(data)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
+            self._turn_away(self._fault(error))
         if self._in_head:
             self._wait_for_head(len(data))
         elif type(self.cycle) is FastInbound and not self.cycle.received:
@@ -176,9 +179,12 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _why(self, error: Exception) -> GatewayError:
         if isinstance(error, httptools.HttpParserCallbackError):
-            log.error("request handling failed", exc_info=error.__context__ or error)
-            return GatewayError("internal", "The gateway failed to handle this request.")
+            return self._fault(error.__context__ or error)
         return GatewayError("bad_request", f"The request is not valid HTTP/1.1: {error}.")
+
+    def _fault(self, error: BaseException) -> GatewayError:
+        log.error("request handling failed", exc_info=error)
+        return GatewayError("internal", "The gateway failed to handle this request.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         for inbound in self._open:

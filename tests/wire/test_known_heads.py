@@ -91,7 +91,7 @@ class Server:
         self.door, self.line = Visitors(), Line()
         self.protocol: GatewayProtocol = bound_to(self.door)(CONFIG, ServerState(), {}, asyncio.get_running_loop())
         self.protocol._tries = tries
-        self.protocol.connection_made(self.line)  # type: ignore[arg-type]
+        self.protocol.connection_made(self.line)  # type: ignore[arg-type]  # as much of a transport as is asked for
 
     def hear(self, pieces: list[bytes]) -> None:
         for piece in pieces:
@@ -165,10 +165,23 @@ async def test_a_connection_that_knows_heads_hears_what_one_hears_that_does_not(
 async def test_the_second_request_of_a_connection_needs_no_parser() -> None:
     server = Server(TRIES)
     server.hear([post(b"abc")])
-    server.protocol.parser = None  # type: ignore[assignment]
+    del server.protocol.parser
     server.hear([post(b"a longer one"), post(b"in two")[:-1], b"o", post(b"x" * 60)])
     bodies_heard = [seen[1] for seen in server.door.seen]
     assert bodies_heard == [b"abc", b"a longer one", b"in two", b"x" * 60]
+
+
+async def test_a_fault_of_ours_is_answered_whether_the_head_is_known_or_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tries in (TRIES, 0):
+        server = Server(tries)
+        server.hear([post(b"abc")])
+        monkeypatch.setattr(server.door, "enter", lambda *_: 1 // 0)
+        server.hear([post(b"de")])
+        assert b" 500 Internal Server Error\r\n" in server.line.said
+        assert server.line.closed
+    assert [record.message for record in caplog.records] == ["request handling failed"] * 2
 
 
 async def test_a_client_whose_heads_always_differ_is_not_compared_for_ever() -> None:
@@ -249,7 +262,7 @@ def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool) -> list[ob
     """What the receivers hear of answers, one exchange after the other on one connection while it lasts."""
     pool, line, heard = Pool(Address("g", 1), 1.0, 1.0), Line(), Heard()
     connection = Connection(pool)
-    connection.connection_made(line)  # type: ignore[arg-type]
+    connection.connection_made(line)  # type: ignore[arg-type]  # as much of a transport as is asked for
     for pieces in exchanges:
         if line.closed:
             break
@@ -266,6 +279,8 @@ def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool) -> list[ob
 @given(st.lists(changed(), min_size=2, max_size=4), st.booleans())
 @example([[answer(b"abc")], [answer(b"de")]], False)
 @example([[answer(b"abc", b"HTTP/1.1 304 No")[:-3]], [answer(b"abc", b"HTTP/1.1 304 No")]], False)
+@example([[answer(b"", b"HTTP/1.1 304 No")], [answer(b"0", b"HTTP/1.1 304 No")]], False)
+@example([[answer(b"", b"HTTP/1.1 204 No")], [answer(b"0", b"HTTP/1.1 204 No")]], False)
 @example([[answer(b"abc")], [answer(b"de")], [answer(b"abc")]], True)
 def test_a_pool_that_knows_answers_says_what_one_says_that_does_not(
     exchanges: list[list[bytes]], bodiless: bool
@@ -276,7 +291,7 @@ def test_a_pool_that_knows_answers_says_what_one_says_that_does_not(
 def test_the_second_answer_needs_no_parser() -> None:
     pool, heard = Pool(Address("g", 1), 1.0, 1.0), Heard()
     connection = Connection(pool)
-    connection.connection_made(Line())  # type: ignore[arg-type]
+    connection.connection_made(Line())  # type: ignore[arg-type]  # as much of a transport as is asked for
     for number, body in enumerate((b"abc", b"another")):
         connection.start(Exchange(pool, b"", b"", heard, False))
         if number:
