@@ -7,7 +7,6 @@ large) before their body is read.
 import os
 import re
 from itertools import count
-from typing import Protocol
 
 from proxy.config import Config
 from proxy.config_sections import App
@@ -16,7 +15,7 @@ from proxy.keys import Keys
 from proxy.surfaces import SURFACES, extra
 from proxy.surfaces.base import Surface
 from proxy.wire.door import too_large
-from proxy.wire.headers import REQUEST_ID, Headers
+from proxy.wire.headers import REQUEST_ID
 from proxy.wire.inbound import Head, Passport
 
 LANES = {b"speculative": "speculative", b"plain": "plain"}
@@ -66,14 +65,6 @@ def _canonical(surface: Surface, path: str) -> str:
     return next(known for known in surface.paths if known.removeprefix("/v1") == bare)
 
 
-class Headed(Protocol):
-    """What the clerk wants to see of a request."""
-
-    @property
-    def headers(self) -> Headers:
-        """Names in lower case."""
-
-
 class Clerk:
     """Reads headers once per request."""
 
@@ -93,10 +84,10 @@ class Clerk:
             passport = head.passport = self.passport(head)
         return passport
 
-    def passport(self, asked: Headed) -> Passport:
+    def passport(self, head: Head) -> Passport:
         """What the headers say."""
         authorization = api_key = wanted_id = app = lane = expected = agent = origin = None
-        for name, value in asked.headers:
+        for name, value in head.headers:
             if name == b"authorization":
                 authorization = value
             elif name == b"user-agent":

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from fastapi import Request
 
@@ -18,6 +17,7 @@ from proxy.metrics import Metrics
 from proxy.outcome import Outcome, plain
 from proxy.version import VERSION
 from proxy.wire.headers import Headers
+from proxy.wire.inbound import Head
 from proxy.workers_link import Part
 
 RECENT = 50
@@ -26,12 +26,6 @@ RECENT = 50
 
 UNSENT = "(unsent)"
 """No request has this id: clients' ids hold no parentheses."""
-
-
-class _Unsent(NamedTuple):
-    """What the clerk wants to see of a request."""
-
-    headers: Headers
 
 
 class Showing:
@@ -110,7 +104,7 @@ class Showing:
         surface = gateway.surface_at(b"POST", surface_path.encode())
         if surface is None:
             raise BadRequest(f"{surface_path} is not a surface", param="path")
-        passport = gateway.clerk.passport(_Unsent(headers))
+        passport = gateway.clerk.passport(Head(b"POST", surface_path.encode(), b"", headers))
         asked = surface.read(body, "application/json")
         arrived = gateway.as_arrived(surface, asked, passport, UNSENT)
         verdict = decide(gateway.fleet, arrived)

@@ -17,11 +17,8 @@ import httptools
 
 from proxy.wire.answer import AnswerHead
 from proxy.wire.chunks import missing_after, payload_of
-from proxy.wire.headers import Headers
+from proxy.wire.headers import BODILESS, Headers
 from proxy.wire.known import Known, known
-
-BODILESS = (204, 304)
-"""Whatever Content-Length says (RFC 9112 §6.3)."""
 
 
 class Receiver(Protocol):

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
 from proxy.wire.door import Door, too_large
-from proxy.wire.headers import Headers, status_line
+from proxy.wire.headers import BODILESS, Headers, status_line
 from proxy.wire.inbound import Head, Passport, Served, answer_error
 
 SWALLOWED_BYTES = 16 * 1024 * 1024
@@ -125,7 +125,7 @@ class FastInbound:
         head = [status_line(status, reason), *lines]
         if length is not None:
             head.append(b"content-length: %d\r\n" % length)
-        elif status not in (204, 304) and not self._bodiless:
+        elif status not in BODILESS and not self._bodiless:
             if self.head.http_10:
                 self.keep_alive = False
             else:

@@ -37,6 +37,8 @@ FORWARDED = frozenset(
 OURS_TO_WRITE = frozenset((b"host", b"content-length", b"expect", b"x-request-id", b"trailer"))
 KEYS = frozenset((b"authorization", b"x-api-key"))
 NEVER_UPSTREAM = HOP_BY_HOP | OURS_TO_WRITE
+BODILESS = (204, 304)
+"""Statuses of answers without a body, whatever Content-Length says (RFC 9112 §6.3)."""
 REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:/+=@-]{1,128}")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -18,10 +17,8 @@ from tests.live.lanes import configured, digest
 KEY = "sk-the-key-of-team-a"
 
 
-class Asked(NamedTuple):
-    """The part of a request that the clerk reads."""
-
-    headers: list[tuple[bytes, bytes]]
+def asked(headers: list[tuple[bytes, bytes]]) -> Head:
+    return Head(b"POST", b"/v1/chat/completions", b"", headers)
 
 
 def clerk(keys: dict[str, str] | None = None, settings: Mapping[str, object] | None = None) -> Clerk:
@@ -30,7 +27,7 @@ def clerk(keys: dict[str, str] | None = None, settings: Mapping[str, object] | N
 
 def passport(door: Clerk, **headers: str) -> Passport:
     lines = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
-    return door.passport(Asked(lines))
+    return door.passport(asked(lines))
 
 
 # -- paths
@@ -274,7 +271,7 @@ HEADERS = [
 @example([(b"x-draftlane-expected-output-tokens", b"              7")])
 @example([(b"x-draftlane-expected-output-tokens", b"\x85\xa07")])
 def test_no_header_breaks_the_passport_or_gets_into_it_unseen(headers: list[tuple[bytes, bytes]]) -> None:
-    told = DOOR.passport(Asked(headers))
+    told = DOOR.passport(asked(headers))
     assert told.may_enter
     assert told.wanted_id is None or REQUEST_ID.fullmatch(told.wanted_id.encode())
     assert APP.fullmatch(told.app.encode())
