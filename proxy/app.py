@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
 
+from policies.decision import Verdict
 from policies.events import Event, Failed, Joined, Scraped
 from proxy import backends as backends_module
 from proxy.alarming import Alarming
@@ -52,7 +53,7 @@ class Application:
         self.metrics = Metrics(VERSION, config.policy.name)
         self.journal = _journal(config, siblings)
         self.log = Log(sys.stderr, config.log.format, config.log.decisions)
-        self.farewells: list[Callable[[Outcome], None]] = [self.metrics.ended]
+        self.farewells: list[Callable[[Sequence[Outcome]], None]] = [self.metrics.ended]
         """Who hears how a request ended."""
         self._client, urls = visits(config.backends, config.watch.patience_seconds)
         watched = [_watched(one, urls[one.name]) for one in config.backends]
@@ -74,8 +75,7 @@ class Application:
         gateway.listeners.append(self._listen)
         self.farewells += (self.showing.ended, self.log.ended)
         if self.journal is not None:
-            gateway.listeners.append(self.journal.append)
-            gateway.tell = self.journal.append
+            gateway.listeners.append(self.journal.extend)
         self._count_losses()
 
     def _count_losses(self) -> None:
@@ -102,15 +102,16 @@ class Application:
         else:
             self.gateway.observe(event)
 
-    def _listen(self, event: Event) -> None:
-        if isinstance(event, Failed):
-            self.metrics.failed(event.backend, event.fault)
-        elif isinstance(event, Scraped):
-            self.showing.scraped(event)
+    def _listen(self, said: Sequence[Event | Verdict]) -> None:
+        for event in said:
+            if isinstance(event, Failed):
+                self.metrics.failed(event.backend, event.fault)
+            elif isinstance(event, Scraped):
+                self.showing.scraped(event)
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _ended(self, outcomes: Sequence[Outcome]) -> None:
         for listener in self.farewells:
-            listener(outcome)
+            listener(outcomes)
 
     # -- running
     @contextlib.asynccontextmanager

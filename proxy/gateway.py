@@ -1,13 +1,14 @@
 """The one mutable cell: the fleet, folded from events, and the requests on their way.
 
 Everything runs on the event loop without awaiting between a fact and its consequence, so there are no
-locks. ``observe`` is the only way anything is learnt: it folds the event into the fleet, writes it to the
-journal and tells the other replicas.
+locks. ``observe`` is the only way anything is learnt: it folds the event into the fleet at once, and tells those
+who only write it down (journal, counters) before the loop listens to its sockets again.
 """
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from policies.admission import may_retry
 from policies.decide import decide
@@ -28,7 +29,7 @@ from proxy.waves import Wave
 from proxy.wire.headers import FORWARDED, named_by_connection, onward_lines
 from proxy.wire.inbound import Head, Inbound, Passport
 
-Listener = Callable[[Event], None]
+Listener = Callable[[Sequence[Event | Verdict]], None]
 
 
 def _nobody(_: object) -> None:
@@ -77,12 +78,11 @@ class Gateway:
         self.over: Wave[Relay] = Wave(self._finish)
         """Relays whose answers are complete; nobody waits for what is still to be done."""
         self.listeners: list[Listener] = []
-        """Who hears every event: journal, other replicas."""
-        self.tell: Callable[[Verdict], None] = _nobody
-        """Who hears every decision: the recent ones on the dashboard."""
+        """Who hears every event and every decision, in order, those of one turn of the loop together."""
+        self._unsaid: list[Event | Verdict] = []
         self.began: Callable[[str], None] = _nobody
         """Who hears that a request came in for a surface."""
-        self.ended: Callable[[Outcome], None] = _nobody
+        self.ended: Callable[[Sequence[Outcome]], None] = _nobody
         """Who hears how requests ended: metrics and log."""
         self.max_body_bytes = config.server.max_body_bytes
         self.max_header_bytes = config.server.max_header_bytes
@@ -100,8 +100,15 @@ class Gateway:
     def observe(self, event: Event) -> None:
         """Something happened. Never waits, never fails because of who listens."""
         advance(self.fleet, event)
+        if not self._unsaid:
+            asyncio.get_running_loop().call_soon(self.tell)
+        self._unsaid.append(event)
+
+    def tell(self) -> None:
+        """Tell the listeners what they have not heard yet."""
+        said, self._unsaid = self._unsaid, []
         for listener in self.listeners:
-            listener(event)
+            listener(said)
 
     def introduce(self, joined: Joined) -> None:
         """A backend said (or configuration says) what it is."""
@@ -145,7 +152,7 @@ class Gateway:
         """Where a new request goes. Raises GatewayError when there is no place for it."""
         self.observe(arrived)
         verdict = decide(self.fleet, arrived)
-        self.tell(verdict)
+        self._unsaid.append(verdict)
         if isinstance(verdict, Decision):
             return verdict
         raise no_place(verdict)
@@ -158,7 +165,7 @@ class Gateway:
             return None  # and nothing to note: a request that waits on a stalled backend asks at every tick
         self.observe(arrived)  # a replay asks where an Arrived stands, so the decision is taken behind it
         verdict = decide(self.fleet, arrived)
-        self.tell(verdict)
+        self._unsaid.append(verdict)
         return verdict if isinstance(verdict, Decision) else None
 
     # -- the relay's constant parts
@@ -199,7 +206,7 @@ class Gateway:
     def refused(self, inbound: Inbound, error: GatewayError) -> None:
         """See ``Door``."""
         self.began(inbound.surface.name)
-        self.ended(turned_away(inbound, error))
+        self.ended((turned_away(inbound, error),))
 
     def enter(self, inbound: Inbound, surface: Surface) -> None:
         """See ``Door``."""
@@ -215,6 +222,9 @@ class Gateway:
         for relay in here:
             self.began(relay.surface.name)
         understood = [relay for relay in here if relay.read()]
+        if len(understood) == 1:
+            understood[0].go_alone()
+            return
         placed = [relay for relay in understood if relay.place()]
         for relay in placed:
             relay.set_out()
@@ -238,21 +248,18 @@ class Gateway:
     # -- the end of a request
     def settled(self, relay: Relay, ended: Ended) -> None:
         """A placed request is over."""
-        self._ids.discard(relay.id)
-        self.observe(ended)
-        self._tell_of(relay, ended)
+        self._settle([(relay, ended)])
 
     def _finish(self, relays: list[Relay]) -> None:
         """``settled`` for all of a wave."""
-        ended = [relay.outcome() for relay in relays]
-        for relay, outcome in zip(relays, ended, strict=True):
-            self._ids.discard(relay.id)
-            self.observe(outcome)
-        for relay, outcome in zip(relays, ended, strict=True):
-            self._tell_of(relay, outcome)
+        self._settle([(relay, relay.outcome()) for relay in relays])
 
-    def _tell_of(self, relay: Relay, ended: Ended) -> None:
-        self.ended(told(relay, ended, relay.arrived.model in self.models.known))
+    def _settle(self, over: list[tuple[Relay, Ended]]) -> None:
+        for relay, ended in over:
+            self._ids.discard(relay.id)
+            self.observe(ended)
+        known = self.models.known
+        self.ended([told(relay, ended, relay.arrived.model in known) for relay, ended in over])
 
     def forget(self, relay: Relay) -> None:
         """Its client left before anything was done."""
@@ -262,7 +269,7 @@ class Gateway:
         """A request was turned down by us after its body was read."""
         self._ids.discard(relay.id)
         self.observe(Cancelled(self.now(), relay.id))
-        self.ended(turned_down(relay, error, self.now()))
+        self.ended((turned_down(relay, error, self.now()),))
 
     # -- time passes
     def tick(self) -> None:
@@ -295,6 +302,7 @@ class Gateway:
             backend.pool.sweep()
 
     def close(self) -> None:
-        """Close the connections to the backends."""
+        """Close the connections to the backends, and leave nothing unsaid."""
+        self.tell()
         for backend in self.backends.values():
             backend.pool.close()

@@ -90,8 +90,8 @@ class Journal:
         self._outbox: Outbox[Event | Verdict, bytes] = Outbox(
             "journal", self._encode, self._write, bound, retry_seconds=retry_seconds
         )
-        self.append = self._outbox.append
-        """Queue an event or a decision: under a microsecond, never waits, never fails. Loop thread only."""
+        self.extend = self._outbox.extend
+        """Queue events and decisions: never waits, never fails. Loop thread only."""
 
     @property
     def dropped(self) -> int:

@@ -62,10 +62,11 @@ class Log:
         """Lines that were never written."""
         return self._outbox.dropped
 
-    def ended(self, told: Outcome) -> None:
-        """Tell of a request that is over. Never waits, never fails."""
+    def ended(self, outcomes: Sequence[Outcome]) -> None:
+        """Tell of requests that are over. Never waits, never fails."""
         if self._decisions:
-            self._outbox.append(Decided(time.time(), told))
+            now = time.time()
+            self._outbox.extend([Decided(now, told) for told in outcomes])
 
     def install(self, level: str = "info") -> None:
         """Write what the root logger hears here and nowhere else, until ``close``."""

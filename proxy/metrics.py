@@ -4,7 +4,7 @@ One request costs two dictionary look-ups and a few bisections (``proxy.histogra
 are sums over the same cells. ``proxy.metric_table`` says what there is, ``proxy.metric_state`` reads what was learnt.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import NamedTuple
 
@@ -106,8 +106,12 @@ class Metrics:
         key = backend, fault
         self._faults[key] = self._faults.get(key, 0) + 1
 
-    def ended(self, told: Outcome) -> None:
-        """A request is over."""
+    def ended(self, outcomes: Sequence[Outcome]) -> None:
+        """Requests are over."""
+        for told in outcomes:
+            self._count(told)
+
+    def _count(self, told: Outcome) -> None:
         self._running[told.surface] -= 1
         model = told.model if told.model_known else OTHER
         key = (told.surface, model, told.lane, told.workload, told.backend, told.outcome, told.status, told.reason, told.fault)  # fmt: skip

@@ -90,6 +90,17 @@ class Outbox(Generic[Item, Packed]):
         if len(fresh) >= SLICE:
             self._pack_fresh()
 
+    def extend(self, items: Sequence[Item]) -> None:
+        """``append`` each of ``items``."""
+        fresh = self._fresh
+        if self._missing or len(fresh) + self._waiting + len(items) > self._bound:
+            for item in items:
+                self.append(item)
+            return
+        fresh += items
+        while len(fresh) >= SLICE:
+            self._pack_fresh()
+
     def start(self) -> None:
         """Start the writing thread (after a fork, not before: threads do not survive one)."""
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)

@@ -119,11 +119,25 @@ class Relay:
         try:
             self.arrived = gateway.arrived(self)
             self._assign(gateway.place(self.arrived))
+            self._count()
         except GatewayError as error:
             self._reject(error)
         except Exception:  # noqa: BLE001  # as above
             self._break_down()
         return not self.done
+
+    def go_alone(self) -> None:
+        """Place and send a request when no other waits for its place to be counted: its bytes first, the books after."""
+        gateway = self.gateway
+        try:
+            self.arrived = gateway.arrived(self)
+            self._assign(gateway.place(self.arrived))
+            self._send()
+            self._count()
+        except GatewayError as error:
+            self._reject(error)
+        except Exception:  # noqa: BLE001  # as above
+            self._break_down()
 
     def set_out(self) -> None:
         """Send it."""
@@ -143,6 +157,7 @@ class Relay:
         self.arrived = gateway.arrived(self)._replace(surface=SYNTHETIC)
         gateway.observe(self.arrived)
         self._assign(decision)
+        self._count()
         self._send()
 
     def _readable(self) -> bytes:
@@ -155,15 +170,18 @@ class Relay:
 
     # -- to the backend
     def _assign(self, decision: Decision) -> None:
-        """From here on the backend counts it: the next decision already knows."""
         gateway = self.gateway
         self.decision = decision
         self.backend = gateway.backends[decision.backend]
-        self.sent_at = self.heard_at = now = gateway.now()
+        self.sent_at = self.heard_at = gateway.now()
         self._answer_head = self.meter = self._collected = self._facts = None
-        gateway.observe(Dispatched(now, self.id, decision.backend))
         gateway.live.add(self)
         self.attempts += 1
+
+    def _count(self) -> None:
+        """From here on the backend counts it: the next decision already knows."""
+        assert self.decision is not None
+        self.gateway.observe(Dispatched(self.sent_at, self.id, self.decision.backend))
 
     def _send(self) -> None:
         gateway, inbound, backend = self.gateway, self.inbound, self.backend
@@ -215,14 +233,8 @@ class Relay:
                 data = meter.feed(data, now)
             except Exception:  # noqa: BLE001  # whatever it is, it is ours, and the client's answer goes on
                 self._meter_broke()
-            else:
-                if self.first_token_at is not None:
-                    if now - heard_at > self.gap:
-                        self.gap = now - heard_at
-                elif meter.first_token_at is not None:
-                    self.first_token_at = meter.first_token_at
-                    self._pass_on_from_now()
-                    self.gateway.observe(FirstToken(self.first_token_at, self.id))
+            if self.first_token_at is not None and now - heard_at > self.gap:
+                self.gap = now - heard_at
         elif self._collected is not None:
             self._collect(data)
             return
@@ -230,11 +242,15 @@ class Relay:
             if not self.inbound.started:
                 self._start()
             self.inbound.write(data)
+        if self.first_token_at is None and meter is not None and meter.first_token_at is not None:
+            self._first_token(meter.first_token_at)
 
-    def _pass_on_from_now(self) -> None:
-        """After the first token the events are alike: whole chunks may be passed on as they came."""
+    def _first_token(self, at: float) -> None:
+        """From now on the events are alike: whole chunks may be passed on as they came."""
+        self.first_token_at = at
         if self.exchange is not None:
             self.exchange.pass_on = self.chunks
+        self.gateway.observe(FirstToken(at, self.id))
 
     def chunks(self, data: bytes, payload: bytes) -> None:
         """``body`` for whole chunks: what the meter leaves as it is goes on with the framing it has."""
@@ -305,6 +321,7 @@ class Relay:
         self.gateway.observe(Failed(arrived.at, self.id, backend.name, fault, status, final=False))
         self.arrived = arrived
         self._assign(decision)
+        self._count()
         self._send()
         return True
 

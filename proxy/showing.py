@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import Request
 
@@ -40,9 +40,10 @@ class Showing:
         self._scrapes: dict[str, Scraped] = {}
 
     # -- listeners
-    def ended(self, outcome: Outcome) -> None:
-        """A request is over."""
-        self._recent.append((self._gateway.now(), outcome))
+    def ended(self, outcomes: Sequence[Outcome]) -> None:
+        """Requests are over."""
+        now = self._gateway.now()
+        self._recent.extend([(now, outcome) for outcome in outcomes])
 
     def scraped(self, event: Scraped) -> None:
         """A backend's metrics page was read."""

@@ -48,7 +48,7 @@ async def _demo(console: Console, once: bool, port: int) -> bool:
         admin_key = secrets.token_hex(8)
         async with serving(_config(engines, port, admin_key)) as (app, ports, _):
             outcomes: list[Outcome] = []
-            app.farewells.append(lambda told: outcomes.append(told) if told.app != PROBE else None)
+            app.farewells.append(lambda told: outcomes.extend(one for one in told if one.app != PROBE))
             answers = await _traffic(console, f"http://127.0.0.1:{ports.public}/v1", engines.model)
             _show(console, app, engines, outcomes, answers)
             if not once:

@@ -77,7 +77,7 @@ async def gateway(config: Config) -> AsyncIterator[Live]:
     """A gateway for as long as the block lasts."""
     async with serving(config) as (app, ports, _):
         outcomes: list[Outcome] = []
-        app.farewells.append(outcomes.append)
+        app.farewells.append(outcomes.extend)
         async with _client(ports.public) as public, _client(ports.admin or ports.public) as admin:
             yield Live(app, ports, public, admin, outcomes)
 

@@ -82,7 +82,7 @@ async def test_a_refused_feature_is_asked_of_the_other_lane_once_and_remembered(
         async with gateway(configured({"backends": backends, **NO_RULES})) as live:
             refusals: list[Refused] = []
             live.app.gateway.listeners.append(
-                lambda event: refusals.append(event) if isinstance(event, Refused) else None
+                lambda said: refusals.extend(event for event in said if isinstance(event, Refused))
             )
             assert reason(await live.chat(min_p=0.05))[0] == "plain"
             assert [(one.backend, one.feature) for one in refusals] == [("speculative", "min_p")]

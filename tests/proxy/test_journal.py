@@ -50,7 +50,7 @@ def write(path: Path, *events: Any, **options: Any) -> Journal:
     journal = Journal(path, **options)
     journal.start()
     for event in events:
-        journal.append(event)
+        journal.extend([event])
     journal.close()
     return journal
 
@@ -168,11 +168,11 @@ def test_parsing_answers_or_says_why_not(line: bytes) -> None:
 def test_overflow_is_counted_and_marked_where_it_happened(path: Path) -> None:
     journal = Journal(path, bound=3)
     for at in range(8):
-        journal.append(FirstToken(float(at), "r"))
+        journal.extend([FirstToken(float(at), "r")])
     journal.start()
     while len(journal._outbox):
         threading.Event().wait(0.001)
-    journal.append(FirstToken(99.0, "r"))
+    journal.extend([FirstToken(99.0, "r")])
     journal.close()
     assert journal.dropped == 5
     told = list(entries([path]))[1:]
@@ -181,8 +181,8 @@ def test_overflow_is_counted_and_marked_where_it_happened(path: Path) -> None:
 
 def test_a_gap_at_the_very_end_is_marked_too(path: Path) -> None:
     journal = Journal(path, bound=1)
-    journal.append(FirstToken(1.0, "r"))
-    journal.append(FirstToken(2.0, "r"))
+    journal.extend([FirstToken(1.0, "r")])
+    journal.extend([FirstToken(2.0, "r")])
     journal.start()
     journal.close()
     assert list(entries([path]))[1:] == [FirstToken(1.0, "r"), Dropped(1)]
@@ -198,7 +198,7 @@ def test_an_unwritable_path_costs_counters_and_one_complaint(tmp_path: Path, cap
     (tmp_path / "file").write_text("in the way")
     journal = Journal(tmp_path / "file" / "journal", retry_seconds=0.001)
     journal.start()
-    journal.append(FirstToken(1.0, "r"))
+    journal.extend([FirstToken(1.0, "r")])
     while journal.failures < 5:
         threading.Event().wait(0.001)
     journal.close()
@@ -213,11 +213,11 @@ def test_when_the_path_becomes_writable_the_journal_goes_on(tmp_path: Path) -> N
     way.write_text("in the way")
     journal = Journal(way / "journal", retry_seconds=0.001)
     journal.start()
-    journal.append(FirstToken(1.0, "r"))
+    journal.extend([FirstToken(1.0, "r")])
     while not journal.failures:
         threading.Event().wait(0.001)
     way.unlink()
-    journal.append(FirstToken(2.0, "r"))
+    journal.extend([FirstToken(2.0, "r")])
     while len(journal._outbox):
         threading.Event().wait(0.001)
     journal.close()
@@ -238,7 +238,7 @@ def test_a_disk_that_fills_up_leaves_whole_lines(path: Path, monkeypatch: pytest
     journal = Journal(path, retry_seconds=0.001)
     journal.start()
     for at in range(40):
-        journal.append(FirstToken(float(at), "r"))
+        journal.extend([FirstToken(float(at), "r")])
     while not journal.failures:
         threading.Event().wait(0.001)
     assert all(line.endswith(b"]\n") for line in path.read_bytes().splitlines(keepends=True))
@@ -250,7 +250,7 @@ def test_a_disk_that_fills_up_leaves_whole_lines(path: Path, monkeypatch: pytest
 def test_two_processes_never_share_a_file(path: Path) -> None:
     first = Journal(path)
     first.start()
-    first.append(FirstToken(1.0, "a"))
+    first.extend([FirstToken(1.0, "a")])
     while len(first._outbox):
         threading.Event().wait(0.001)
     second = write(path, FirstToken(2.0, "b"))

@@ -50,7 +50,7 @@ def told(*outcomes: Outcome, style: str | None = None, stream: io.StringIO | Non
     log = Log(stream, style)
     log.start()
     for outcome in outcomes:
-        log.ended(outcome)
+        log.ended([outcome])
     log.close()
     return stream.getvalue().removesuffix("\n").split("\n")
 
@@ -200,7 +200,7 @@ def test_decisions_may_be_switched_off() -> None:
     stream = io.StringIO()
     log = Log(stream, decisions=False)
     log.start()
-    log.ended(DONE)
+    log.ended([DONE])
     log.close()
     assert stream.getvalue() == ""
 
@@ -210,7 +210,7 @@ def test_a_slow_reader_costs_lines_and_no_request(style: str, words: str) -> Non
     stream = io.StringIO()
     log = Log(stream, style, bound=3)
     for _ in range(5):
-        log.ended(DONE)
+        log.ended([DONE])
     log.start()
     log.close()
     assert log.dropped == 2
@@ -225,7 +225,7 @@ def test_a_full_pipe_holds_up_only_the_thread() -> None:
     log = Log(stream, bound=100_000)
     log.start()
     for _ in range(2000):  # far more than a pipe takes
-        log.ended(DONE)
+        log.ended([DONE])
     lines: list[str] = []
     with os.fdopen(reader) as file:
         reading = threading.Thread(target=lambda: lines.extend(file))
@@ -242,7 +242,7 @@ def test_a_closed_stream_is_survived() -> None:
     log = Log(stream)
     log.start()
     stream.close()
-    log.ended(DONE)
+    log.ended([DONE])
     log.close()
     assert log.dropped == 1
 

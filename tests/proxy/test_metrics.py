@@ -76,7 +76,7 @@ def counted(*outcomes: Outcome) -> Metrics:
     metrics = Metrics("1.0", "break-even")
     for outcome in outcomes:
         metrics.started(outcome.surface)
-        metrics.ended(outcome)
+        metrics.ended([outcome])
     return metrics
 
 
@@ -166,7 +166,7 @@ def test_what_runs_is_a_gauge() -> None:
     metrics = Metrics()
     metrics.started("chat")
     metrics.started("chat")
-    metrics.ended(ANSWERED)
+    metrics.ended([ANSWERED])
     assert value(metrics, "draftlane_requests_in_progress", surface="chat") == 1
 
 

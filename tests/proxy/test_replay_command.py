@@ -49,7 +49,7 @@ def written(path: Path, entries: Iterator[Event | Verdict], settings: str = "", 
     journal = Journal(path, settings=settings, state=state)
     journal.start()
     for entry in entries:
-        journal.append(entry)
+        journal.extend([entry])
     journal.close()
     return path
 

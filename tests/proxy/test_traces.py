@@ -67,10 +67,10 @@ def test_a_journal_gives_back_the_requests_that_finished(tmp_path: Path) -> None
     journal = Journal(path)
     journal.start()
     for number, at in enumerate((10.0, 11.0, 12.0)):
-        journal.append(Arrived(at, f"r{number}", "m", "editor", "chat", 400))
-    journal.append(Finished(13.0, "r1", prompt_tokens=100, completion_tokens=7))
-    journal.append(Finished(14.0, "r0", prompt_tokens=90, completion_tokens=5))
-    journal.append(Finished(15.0, "r2", status=400))
+        journal.extend([Arrived(at, f"r{number}", "m", "editor", "chat", 400)])
+    journal.extend([Finished(13.0, "r1", prompt_tokens=100, completion_tokens=7)])
+    journal.extend([Finished(14.0, "r0", prompt_tokens=90, completion_tokens=5)])
+    journal.extend([Finished(15.0, "r2", status=400)])
     journal.close()
     assert traces.read([path]) == [Asked(0.0, "editor", 90, 5), Asked(1.0, "editor", 100, 7)]
 

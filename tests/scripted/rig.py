@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from policies.decision import Verdict
 from policies.events import Event, Failed, Joined
 from proxy import config as configuration
 from proxy.backends import build
@@ -53,10 +54,10 @@ class TimedSite:
         for one in config.backends:
             self.gateway.introduce(Joined(clock(), one.name, one.lane, one.models, one.engine or "unknown"))
 
-    def _ended(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-        self.metrics.ended(outcome)
-        self.showing.ended(outcome)
+    def _ended(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes += outcomes
+        self.metrics.ended(outcomes)
+        self.showing.ended(outcomes)
 
 
 class Rig:
@@ -68,13 +69,19 @@ class Rig:
         self.clock = clock
         self.port = port
         self.server = server
-        self.events: list[Event] = []
-        site.gateway.listeners.append(self.events.append)
+        self._said: list[Event | Verdict] = []
+        site.gateway.listeners.append(self._said.extend)
 
     @property
     def gateway(self) -> Gateway:
         """The gateway."""
         return self.site.gateway
+
+    @property
+    def events(self) -> list[Event | Verdict]:
+        """All events and decisions so far."""
+        self.gateway.tell()
+        return self._said
 
     def later(self, seconds: float) -> None:
         """Let time pass, and the heartbeat notice."""

@@ -1,5 +1,6 @@
 """The admin API keeps the promises of its own OpenAPI document (schemathesis)."""
 
+import asyncio
 from hashlib import sha256
 from typing import Any
 
@@ -13,13 +14,14 @@ from tests.scripted.clock import Clock
 from tests.scripted.rig import TimedSite, config_for
 
 KEY = "admin-key"
-SITE = TimedSite(
-    config_for(
-        {"spec": "http://127.0.0.1:1", "plain": "http://127.0.0.1:2"},
-        {"admin_key_sha256": sha256(KEY.encode()).hexdigest()},
-    ),
-    Clock(),
-)
+BACKENDS = {"spec": "http://127.0.0.1:1", "plain": "http://127.0.0.1:2"}
+
+
+async def _site() -> TimedSite:
+    return TimedSite(config_for(BACKENDS, {"admin_key_sha256": sha256(KEY.encode()).hexdigest()}), Clock())
+
+
+SITE = asyncio.run(_site())
 SCHEMA = schemathesis.openapi.from_asgi("/admin/openapi.json", admin_app(SITE.showing))
 
 
