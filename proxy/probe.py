@@ -56,6 +56,10 @@ class Nobody:
     def finish(self, trailers: Headers) -> None:
         """The answer is complete."""
 
+    def answer(self, status: int, reason: bytes | None, lines: list[bytes], data: bytes) -> None:
+        """A whole answer."""
+        self.started = True
+
     def abort(self) -> None:
         """The answer broke off."""
 

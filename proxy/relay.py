@@ -12,6 +12,7 @@ from policies.decision import Decision
 from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, Finished, FirstToken, Refused
 from proxy import errors
 from proxy.errors import GatewayError
+from proxy.meter import meter_for
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
 from proxy.wire.answer import AnswerHead
 from proxy.wire.client import Exchange
@@ -39,6 +40,7 @@ class Relay:
         "_answer_head",
         "_collected",
         "_decoded",
+        "_document",
         "_facts",
         "_length",
         "_strip",
@@ -100,6 +102,8 @@ class Relay:
         self._length: int | None = None
         self._strip = False
         self._collected: list[bytes] | None = None
+        self._document: bytes | None = None
+        """The body of an answer that came whole."""
         self._facts: Facts | None = None
 
     # -- the stages of setting out, each done for all requests of a wave before the next; False ends here
@@ -220,8 +224,9 @@ class Relay:
             self._collected = []
         self._answer_head, self._length = answer, length
         self._strip = self._strip and answer.is_stream and status == 200
-        if self.surface.routed and status == 200:
-            self.meter = self.surface.meter(self.asked, answer.content_type, answer.content_coding, self._strip)
+        reader = self.surface.reader
+        if reader is not None and status == 200:
+            self.meter = meter_for(reader(), answer.content_type, answer.content_coding, self._strip)
 
     def body(self, data: bytes) -> None:
         """The hot path: meter, write."""
@@ -285,6 +290,19 @@ class Relay:
         self.heard_at = self.gateway.now()
         self._close()
         self.gateway.over.add(self)
+
+    def whole(self, answer: AnswerHead, body: bytes) -> bool:
+        """``head``, ``body`` and ``end`` of a plain document, which is read when the client has it."""
+        if answer.status != 200 or not answer.is_plain or body[0] not in b"{[":
+            return False
+        self.status = self.answered_status = 200
+        self._answer_head, self._document = answer, body
+        self.exchange = None
+        self.inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], body)
+        self.heard_at = self.gateway.now()
+        self._close()
+        self.gateway.over.add(self)
+        return True
 
     def failed(self, fault: str) -> None:
         """The backend did not do its part."""
@@ -460,12 +478,18 @@ class Relay:
         """What the answer told, gathered once: to be asked for when the request is over."""
         facts = self._facts
         if facts is None:
-            facts = self._facts = NOTHING_TOLD if self.meter is None else self._metered(self.meter)
+            facts = self._facts = self._told()
         return facts
 
-    def _metered(self, meter: Meter) -> Facts:
+    def _told(self) -> Facts:
         try:
-            return meter.facts()
+            if self.meter is not None:
+                return self.meter.facts()
+            if self._document is None or self.surface.reader is None:
+                return NOTHING_TOLD
+            reader = self.surface.reader()
+            reader.document(self._document)
+            return reader.tally.facts(0)
         except Exception:  # noqa: BLE001  # as in body
             self._meter_broke()
             return NOTHING_TOLD

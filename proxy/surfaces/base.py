@@ -2,15 +2,16 @@
 
 A surface is one file and one entry in ``proxy.surfaces.SURFACES``. It reads a request body into
 ``Asked`` (a copy is looked at, the bytes themselves go on untouched), splices the few bytes that must
-change, and makes a sans-IO ``Meter`` that reads the answer as it passes.
+change, and names the sans-IO ``Reader`` of its answers.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from proxy.meter.base import Facts, Meter
+from proxy.meter.reader import Reader
 
-__all__ = ["Asked", "Facts", "Meter", "Surface"]
+__all__ = ["Asked", "Facts", "Meter", "Reader", "Surface"]
 
 
 class Asked(NamedTuple):
@@ -53,8 +54,9 @@ class Surface(Protocol):
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """The body to send: ``model`` replaced where not None, usage asked for where wanted; all other bytes kept."""
 
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """A meter for an answer with these headers. ``strip_usage``: take out the usage event that we asked for."""
+    @property
+    def reader(self) -> Callable[[], Reader] | None:
+        """Makes what reads its answers, event by event or whole; None where nothing is generated."""
 
     def failure_event(self, message: str, code: str) -> bytes:
         """Bytes that show a failure inside a running stream of this dialect."""

@@ -1,10 +1,9 @@
 """What chat and completions share: answers of ``choices``, usage on request in their streams, OpenAI's errors."""
 
-from proxy.meter import meter_for
 from proxy.meter.choices import Choices
 from proxy.splice import splice
 from proxy.surfaces import failure
-from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.base import Asked
 
 
 class OfChoices:
@@ -12,14 +11,11 @@ class OfChoices:
 
     dialect = "openai"
     routed = True
+    reader = Choices
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
         return splice(body, model, inject_usage and asked.stream, asked.model, asked.has_stream_options)
-
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """See ``Surface``."""
-        return meter_for(Choices(), content_type, content_encoding, strip_usage)
 
     def failure_event(self, message: str, code: str) -> bytes:
         """See ``Surface``."""

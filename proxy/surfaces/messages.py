@@ -1,15 +1,15 @@
 """Anthropic's ``/v1/messages`` and its ``count_tokens``."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from proxy.meter import meter_for
-from proxy.meter.messages import Messages as Reader
-from proxy.meter.passing import Passing
+from proxy.meter.messages import Messages as MessagesReader
+from proxy.meter.reader import Reader
 from proxy.splice import splice
 from proxy.surfaces import failure
-from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
 from proxy.surfaces.prompt import Message, Prompt
 from proxy.surfaces.traits import EXCERPT, count, effort, kind_of_content, number, tool_features, truth
@@ -39,6 +39,7 @@ class Messages:
     paths: tuple[str, ...] = ("/v1/messages", "/messages")
     dialect = "anthropic"
     routed = True
+    reader: Callable[[], Reader] | None = MessagesReader
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
@@ -69,10 +70,6 @@ class Messages:
         """See ``Surface``."""
         return splice(body, model, False, asked.model)
 
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """See ``Surface``."""
-        return meter_for(Reader(), content_type, content_encoding, False)
-
     def failure_event(self, message: str, code: str) -> bytes:
         """See ``Surface``."""
         return failure.anthropic(message, code)
@@ -84,10 +81,7 @@ class CountTokens(Messages):
     name = "count_tokens"
     paths: tuple[str, ...] = ("/v1/messages/count_tokens", "/messages/count_tokens")
     routed = False
-
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """See ``Surface``."""
-        return Passing()
+    reader = None
 
 
 def _features(asked: _Messages) -> set[str]:

@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.meter.passing import Passing
 from proxy.splice import splice
 from proxy.surfaces import failure
-from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
 
 
@@ -23,6 +22,7 @@ class Proxied:
 
     dialect = "openai"
     routed = False
+    reader = None
 
     def __init__(self, name: str, *paths: str) -> None:
         self.name = name
@@ -35,10 +35,6 @@ class Proxied:
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
         return splice(body, model, False, asked.model)
-
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """See ``Surface``."""
-        return Passing()
 
     def failure_event(self, message: str, code: str) -> bytes:
         """See ``Surface``."""

@@ -1,14 +1,15 @@
 """``/v1/responses``: OpenAI's newer surface, with typed events."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from proxy.meter import meter_for
-from proxy.meter.responses import Responses as Reader
+from proxy.meter.reader import Reader
+from proxy.meter.responses import Responses as ResponsesReader
 from proxy.splice import splice
 from proxy.surfaces import failure
-from proxy.surfaces.base import Asked, Meter
+from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.traits import (
@@ -58,6 +59,7 @@ class Responses:
     paths: tuple[str, ...] = ("/v1/responses", "/responses")
     dialect = "openai"
     routed = True
+    reader: Callable[[], Reader] | None = ResponsesReader
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
@@ -89,10 +91,6 @@ class Responses:
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
         """See ``Surface``."""
         return splice(body, model, False, asked.model)
-
-    def meter(self, asked: Asked, content_type: str, content_encoding: str, strip_usage: bool) -> Meter:
-        """See ``Surface``."""
-        return meter_for(Reader(), content_type, content_encoding, False)
 
     def failure_event(self, message: str, code: str) -> bytes:
         """See ``Surface``."""

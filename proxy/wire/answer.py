@@ -24,6 +24,7 @@ class AnswerHead:
         "for_client",
         "headers",
         "is_coded",
+        "is_plain",
         "is_stream",
         "lines",
         "reason",
@@ -45,6 +46,8 @@ class AnswerHead:
         self.is_stream = "event-stream" in self.content_type
         self.is_coded = self.content_coding not in ("", "identity")
         """Compressed, so that no event of ours can be added."""
+        self.is_plain = not self.is_stream and not self.is_coded
+        """A document that can be read as it is."""
 
     def is_of(self, status: int, reason: bytes, headers: Headers) -> bool:
         """Whether it says this, to the letter."""

@@ -33,6 +33,9 @@ class Receiver(Protocol):
     def end(self, trailers: Headers) -> None:
         """The answer is complete as its framing says."""
 
+    def whole(self, answer: AnswerHead, body: bytes) -> bool:
+        """``head``, ``body`` and ``end`` of an answer that came in one read; False: it is to be told piece by piece."""
+
     def failed(self, fault: str) -> None:
         """A fault of ``policies.events.FAULTS``: connect, connect-timeout, closed, garbage, truncated."""
 
@@ -138,9 +141,13 @@ class Connection(asyncio.Protocol):
         if found is None or len(data) != found[0] + found[1]:
             return False
         self._answered = self._keep = True
+        body = data[found[0] :]
+        if body and exchange.receiver.whole(answer, body):
+            self._release(exchange)
+            return True
         exchange.receiver.head(answer, found[1])
-        if self.exchange is exchange and found[1]:
-            exchange.receiver.body(data[found[0] :])
+        if self.exchange is exchange and body:
+            exchange.receiver.body(body)
         if self.exchange is exchange:
             self._finish(exchange)
         return True
@@ -243,6 +250,11 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, exchange: "Exchange") -> None:
         trailers = self._trailers
+        self._release(exchange)
+        exchange.receiver.end(trailers)
+
+    def _release(self, exchange: "Exchange") -> None:
+        """The exchange is over; the connection may carry another one, or closes."""
         transport = self.transport
         self.exchange = exchange.connection = None
         if self._keep and not exchange.bodiless and not self._spoiled and transport is not None and _drained(transport):
@@ -253,7 +265,6 @@ class Connection(asyncio.Protocol):
             self.pool.give_back(self)
         else:
             self.discard()
-        exchange.receiver.end(trailers)
 
     def _fail(self, fault: str) -> None:
         exchange, self.exchange = self.exchange, None

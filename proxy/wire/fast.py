@@ -176,6 +176,23 @@ class FastInbound:
         if self.received:
             self._leave()
 
+    def answer(self, status: int, reason: bytes | None, lines: list[bytes], data: bytes) -> None:
+        """See ``Inbound``. One write for all of it."""
+        if self.answered:
+            return
+        self.started = self.answered = True
+        self.served = None
+        self._parts = []
+        transport = self._protocol.transport
+        if not self.disconnected and not transport.is_closing():
+            end = (
+                b"content-length: %d\r\n\r\n" if self.keep_alive else b"content-length: %d\r\nconnection: close\r\n\r\n"
+            )
+            body = b"" if self._bodiless else data
+            transport.write(b"".join((status_line(status, reason), *lines, end % len(data), body)))
+        if self.received:
+            self._leave()
+
     def abort(self) -> None:
         """See ``Inbound``."""
         self.keep_alive = False

@@ -108,6 +108,9 @@ class Inbound(Protocol):
     def finish(self, trailers: Headers) -> None:
         """The answer is complete."""
 
+    def answer(self, status: int, reason: bytes | None, lines: list[bytes], data: bytes) -> None:
+        """``start``, ``write`` and ``finish`` of an answer that is all there."""
+
     def abort(self) -> None:
         """End so that the client can tell the answer is not complete; what was written before still arrives."""
 
@@ -118,6 +121,4 @@ def answer_error(inbound: Inbound, error: errors.GatewayError, dialect: str, lin
     head = [*lines, b"content-type: application/json\r\n"]
     if error.retry_after_seconds is not None:
         head.append(b"retry-after: %d\r\n" % max(1, round(error.retry_after_seconds)))
-    inbound.start(error.status, None, head, len(data))
-    inbound.write(data)
-    inbound.finish([])
+    inbound.answer(error.status, None, head, data)

@@ -86,6 +86,12 @@ class AsgiInbound:
         self._messages.append({"type": "http.response.body", "body": b"", "more_body": False})
         self._end()
 
+    def answer(self, status: int, reason: bytes | None, lines: list[bytes], data: bytes) -> None:
+        """See ``Inbound``."""
+        self.start(status, reason, lines, len(data))
+        self.write(data)
+        self.finish([])
+
     def abort(self) -> None:
         """See ``Inbound``."""
         self.aborted = True

@@ -112,6 +112,36 @@ async def test_a_stream_that_comes_in_crumbs(form: str, size: int) -> None:
     assert answered.body == text
 
 
+DOCUMENTS = {
+    "a completion": ANSWER,
+    "white space first": b"\r\n " + ANSWER,
+    "an error with 200": b'{"error":{"message":"CUDA","code":500}}',
+    "a stream that says it is JSON": STREAM,
+    "broken JSON": b'{"choices":[',
+    "a list": b"[1]",
+    "text": b"hello",
+    "not UTF-8": b'{"choices":[],"x":"\xff"}',
+    "odd usage": b'{"choices":null,"usage":{"completion_tokens":"7"}}',
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("headers", [JSON, SSE, b""], ids=["JSON", "SSE", "no type"])
+async def test_a_document_is_told_alike_whether_its_head_came_before_or_not(
+    form: str, name: str, headers: bytes
+) -> None:
+    """From the second time on its head is known and it is passed on whole, before it is read."""
+    text = DOCUMENTS[name]
+    async with scene(form, answer(text, headers=headers)) as (rig, _, client):
+        told = [await client.ask(post(CHAT)) for _ in range(3)]
+        assert [(one.status, one.body, one.complete) for one in told] == [(200, text, True)] * 3
+        assert len({one.header("content-type") for one in told}) == 1
+        await rig.at_rest()
+        first, *others = [event._replace(at=0.0, id="") for event in rig.of(Finished)]
+        assert others == [first, first]
+        assert {(one.outcome, one.completion_tokens) for one in rig.site.outcomes} == {("ok", first.completion_tokens)}
+
+
 FRAMINGS: dict[str, Script] = {
     "close": then_close(head(), ANSWER),
     "1.0 and close": then_close(b"HTTP/1.0 200 OK\r\n" + JSON + b"\r\n", ANSWER),

@@ -217,8 +217,16 @@ def test_only_a_whole_plain_head_becomes_known(data: bytes) -> None:
 class Heard:
     """Who asked the backend."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes_whole: bool) -> None:
         self.said: list[object] = []
+        self.takes_whole = takes_whole
+
+    def whole(self, answer: AnswerHead, body: bytes) -> bool:
+        if self.takes_whole:
+            self.head(answer, len(body))
+            self.body(body)
+            self.end([])
+        return self.takes_whole
 
     def head(self, answer: AnswerHead, length: int | None) -> None:
         self.said.append((answer.status, answer.reason, answer.lines, answer.content_type, length))
@@ -258,9 +266,9 @@ def changed(draw: st.DrawFn) -> list[bytes]:
     return [said[a:b] for a, b in pairwise(borders) if a < b]
 
 
-def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool) -> list[object]:
+def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool, takes_whole: bool = False) -> list[object]:
     """What the receivers hear of answers, one exchange after the other on one connection while it lasts."""
-    pool, line, heard = Pool(Address("g", 1), 1.0, 1.0), Line(), Heard()
+    pool, line, heard = Pool(Address("g", 1), 1.0, 1.0), Line(), Heard(takes_whole)
     connection = Connection(pool)
     connection.connection_made(line)  # type: ignore[arg-type]  # as much of a transport as is asked for
     for pieces in exchanges:
@@ -285,11 +293,14 @@ def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool) -> list[ob
 def test_a_pool_that_knows_answers_says_what_one_says_that_does_not(
     exchanges: list[list[bytes]], bodiless: bool
 ) -> None:
-    assert told(exchanges, True, bodiless) == told(exchanges, False, bodiless)
+    unknowing = told(exchanges, False, bodiless)
+    assert told(exchanges, True, bodiless) == unknowing
+    assert told(exchanges, True, bodiless, takes_whole=True) == unknowing
 
 
-def test_the_second_answer_needs_no_parser() -> None:
-    pool, heard = Pool(Address("g", 1), 1.0, 1.0), Heard()
+@pytest.mark.parametrize("takes_whole", [True, False])
+def test_the_second_answer_needs_no_parser(takes_whole: bool) -> None:
+    pool, heard = Pool(Address("g", 1), 1.0, 1.0), Heard(takes_whole)
     connection = Connection(pool)
     connection.connection_made(Line())  # type: ignore[arg-type]  # as much of a transport as is asked for
     for number, body in enumerate((b"abc", b"another")):
