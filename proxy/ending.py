@@ -11,6 +11,31 @@ from proxy.wire.inbound import Inbound
 Ended = Finished | Failed | Cancelled
 
 
+def outcome(relay: Relay) -> Finished | Failed:
+    """What became of a request whose answer is complete."""
+    backend, answer = relay.backend, relay.answer_head
+    assert backend is not None
+    if answer is not None and answer.fault is not None:
+        return Failed(relay.heard_at, relay.id, backend.name, answer.fault, relay.status)
+    facts = relay.facts()
+    return Finished(
+        relay.heard_at,
+        relay.id,
+        relay.status,
+        facts.prompt_tokens,
+        facts.cached_tokens,
+        facts.completion_tokens,
+        facts.reasoning_tokens,
+        facts.finish_reason,
+        facts.events,
+        facts.steps,
+        facts.draft_tokens,
+        facts.accepted_tokens,
+        facts.accepted_per_position,
+        facts.output_repeats,
+    )
+
+
 def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
     """The outcome of a request that was sent to a backend."""
     # long: one line per field

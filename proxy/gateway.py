@@ -18,11 +18,12 @@ from policies.fleet import Fleet, advance
 from proxy.backends import Backend
 from proxy.config import Config
 from proxy.door import Clerk, Routes, cors_lines
-from proxy.ending import Ended, told, turned_away, turned_down
+from proxy.ending import Ended, outcome, told, turned_away, turned_down
 from proxy.errors import GatewayError
 from proxy.keys import Keys
 from proxy.models import Models
 from proxy.outcome import Outcome
+from proxy.patience import overdue, unread
 from proxy.relay import Relay
 from proxy.surfaces.base import Asked, Surface
 from proxy.waves import Wave
@@ -223,7 +224,7 @@ class Gateway:
             self.began(relay.surface.name)
         understood = [relay for relay in here if relay.read()]
         if len(understood) == 1:
-            understood[0].go_alone()
+            understood[0].place(alone=True)
             return
         placed = [relay for relay in understood if relay.place()]
         for relay in placed:
@@ -252,7 +253,7 @@ class Gateway:
 
     def _finish(self, relays: list[Relay]) -> None:
         """``settled`` for all of a wave."""
-        self._settle([(relay, relay.outcome()) for relay in relays])
+        self._settle([(relay, outcome(relay)) for relay in relays])
 
     def _settle(self, over: list[tuple[Relay, Ended]]) -> None:
         for relay, ended in over:
@@ -278,10 +279,10 @@ class Gateway:
         for pulse in self._pulses(now):
             self.observe(pulse)
         for relay in list(self.live):
-            fault = relay.overdue(now)
+            fault = overdue(relay, now)
             if fault is not None:
                 relay.give_up(fault)
-            elif relay.unread(now):
+            elif unread(relay, now):
                 inbound = relay.inbound
                 relay.client_left()
                 inbound.abort()

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
-from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, Finished, FirstToken, Refused
+from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, FirstToken, Refused
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.meter import meter_for
@@ -37,13 +37,13 @@ class Relay:
     """See the module. Hears the client as ``Served`` and the backend as ``Receiver``."""
 
     __slots__ = (
-        "_answer_head",
         "_collected",
         "_decoded",
         "_document",
         "_facts",
         "_length",
         "_strip",
+        "answer_head",
         "answered_status",
         "arrived",
         "asked",
@@ -98,7 +98,7 @@ class Relay:
         self.paused = False
         self.done = False
         self._decoded: bytes | None = None
-        self._answer_head: AnswerHead | None = None
+        self.answer_head: AnswerHead | None = None
         self._length: int | None = None
         self._strip = False
         self._collected: list[bytes] | None = None
@@ -117,31 +117,20 @@ class Relay:
             self._break_down()
         return not self.done
 
-    def place(self) -> bool:
-        """Ask where it goes."""
+    def place(self, alone: bool = False) -> bool:
+        """Ask where it goes. ``alone``: no other waits for its place to be counted, so it is sent at once, and counted after."""
         gateway = self.gateway
         try:
             self.arrived = gateway.arrived(self)
             self._assign(gateway.place(self.arrived))
+            if alone:
+                self._send()
             self._count()
         except GatewayError as error:
             self._reject(error)
         except Exception:  # noqa: BLE001  # as above
             self._break_down()
         return not self.done
-
-    def go_alone(self) -> None:
-        """Place and send a request when no other waits for its place to be counted: its bytes first, the books after."""
-        gateway = self.gateway
-        try:
-            self.arrived = gateway.arrived(self)
-            self._assign(gateway.place(self.arrived))
-            self._send()
-            self._count()
-        except GatewayError as error:
-            self._reject(error)
-        except Exception:  # noqa: BLE001  # as above
-            self._break_down()
 
     def set_out(self) -> None:
         """Send it."""
@@ -178,7 +167,7 @@ class Relay:
         self.decision = decision
         self.backend = gateway.backends[decision.backend]
         self.sent_at = self.heard_at = gateway.now()
-        self._answer_head = self.meter = self._collected = self._facts = None
+        self.answer_head = self.meter = self._collected = self._facts = None
         gateway.live.add(self)
         self.attempts += 1
 
@@ -222,7 +211,7 @@ class Relay:
                 return
         elif status == 400 and self.decision is not None and self.decision.lane == "speculative":
             self._collected = []
-        self._answer_head, self._length = answer, length
+        self.answer_head, self._length = answer, length
         self._strip = self._strip and answer.is_stream and status == 200
         reader = self.surface.reader
         if reader is not None and status == 200:
@@ -234,21 +223,42 @@ class Relay:
         now = self.heard_at = self.gateway.now()
         meter = self.meter
         if meter is not None:
-            try:
-                data = meter.feed(data, now)
-            except Exception:  # noqa: BLE001  # whatever it is, it is ours, and the client's answer goes on
-                self._meter_broke()
-            if self.first_token_at is not None and now - heard_at > self.gap:
+            if self.first_token_at is None:
+                self._first_bytes(data, now)
+                return
+            if now - heard_at > self.gap:
                 self.gap = now - heard_at
+            data = self._fed(meter, data, now)
         elif self._collected is not None:
             self._collect(data)
             return
+        self._pass_on(data)
+
+    def _first_bytes(self, data: bytes, now: float) -> None:
+        """Until the first token somebody waits: what may go on before it is read, does."""
+        meter = self.meter
+        assert meter is not None
+        if meter.leaves(data):
+            self._pass_on(data)
+            self._fed(meter, data, now)
+        else:
+            self._pass_on(self._fed(meter, data, now))
+        if meter is self.meter and meter.first_token_at is not None:
+            self._first_token(meter.first_token_at)
+
+    def _fed(self, meter: Meter, data: bytes, now: float) -> bytes:
+        """What the meter has for the client."""
+        try:
+            return meter.feed(data, now)
+        except Exception:  # noqa: BLE001  # whatever it is, it is ours, and the client's answer goes on
+            self._meter_broke()
+            return data
+
+    def _pass_on(self, data: bytes) -> None:
         if data:
             if not self.inbound.started:
                 self._start()
             self.inbound.write(data)
-        if self.first_token_at is None and meter is not None and meter.first_token_at is not None:
-            self._first_token(meter.first_token_at)
 
     def _first_token(self, at: float) -> None:
         """From now on the events are alike: whole chunks may be passed on as they came."""
@@ -267,7 +277,7 @@ class Relay:
         if meter is not None:
             try:
                 left = meter.feed(payload, now)
-            except Exception:  # noqa: BLE001  # as in body
+            except Exception:  # noqa: BLE001  # as in _fed
                 self._meter_broke()
             else:
                 if left is not payload:
@@ -296,7 +306,7 @@ class Relay:
         if answer.status != 200 or not answer.is_plain or body[0] not in b"{[":
             return False
         self.status = self.answered_status = 200
-        self._answer_head, self._document = answer, body
+        self.answer_head, self._document = answer, body
         self.exchange = None
         self.inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], body)
         self.heard_at = self.gateway.now()
@@ -319,7 +329,7 @@ class Relay:
         if not self.inbound.started:
             self._answer(error)
             return
-        answer = self._answer_head
+        answer = self.answer_head
         if answer is not None and answer.is_stream and not answer.is_coded:
             self.inbound.write(self.surface.failure_event(error.message, error.code or "backend_failed"))
         self.inbound.abort()
@@ -349,19 +359,6 @@ class Relay:
             return False
         self.requeues += 1
         return True
-
-    def overdue(self, now: float) -> str | None:
-        """The fault when patience with the backend has run out."""
-        timeouts = self.gateway.config.timeouts
-        if self.done or self.paused or self.exchange is None or self.exchange.connection is None:
-            return None
-        if not self.inbound.started:
-            return "head-timeout" if now - self.sent_at > timeouts.first_byte_seconds else None
-        return "idle-timeout" if now - self.heard_at > timeouts.idle_seconds else None
-
-    def unread(self, now: float) -> bool:
-        """The client has taken nothing for so long that its place at the engine is better given to another."""
-        return self.paused and not self.done and now - self.heard_at > self.gateway.config.timeouts.unread_seconds
 
     def give_up(self, fault: str) -> None:
         """Patience ran out."""
@@ -409,7 +406,7 @@ class Relay:
 
     # -- the small parts
     def _start(self) -> None:
-        answer = self._answer_head
+        answer = self.answer_head
         assert answer is not None
         self.answered_status = answer.status
         lines = [answer.lines, *self.gateway.answer_lines(self)]
@@ -424,7 +421,7 @@ class Relay:
         assert self.meter is not None
         try:
             return self.meter.end(self.gateway.now())
-        except Exception:  # noqa: BLE001  # as in body
+        except Exception:  # noqa: BLE001  # as in _fed
             self._meter_broke()
             return b""
 
@@ -449,31 +446,6 @@ class Relay:
         self.gateway.observe(Refused(self.gateway.now(), self.id, backend.name, feature))
         return self._elsewhere("refused", self.status)
 
-    def outcome(self) -> Finished | Failed:
-        """What became of it, when its answer is complete."""
-        backend = self.backend
-        assert backend is not None
-        answer = self._answer_head
-        if answer is not None and answer.fault is not None:
-            return Failed(self.heard_at, self.id, backend.name, answer.fault, self.status)
-        facts = self.facts()
-        return Finished(
-            self.heard_at,
-            self.id,
-            self.status,
-            facts.prompt_tokens,
-            facts.cached_tokens,
-            facts.completion_tokens,
-            facts.reasoning_tokens,
-            facts.finish_reason,
-            facts.events,
-            facts.steps,
-            facts.draft_tokens,
-            facts.accepted_tokens,
-            facts.accepted_per_position,
-            facts.output_repeats,
-        )
-
     def facts(self) -> Facts:
         """What the answer told, gathered once: to be asked for when the request is over."""
         facts = self._facts
@@ -490,7 +462,7 @@ class Relay:
             reader = self.surface.reader()
             reader.document(self._document)
             return reader.tally.facts(0)
-        except Exception:  # noqa: BLE001  # as in body
+        except Exception:  # noqa: BLE001  # as in _fed
             self._meter_broke()
             return NOTHING_TOLD
 

@@ -34,6 +34,9 @@ class Meter(Protocol):
     def feed(self, data: bytes, at: float) -> bytes:
         """Take body bytes (content coding included) as received; return what the client is to get now."""
 
+    def leaves(self, data: bytes) -> bool:
+        """Whether ``feed`` will certainly return just these bytes, so that the client may have them first."""
+
     def end(self, at: float) -> bytes:
         """The body is complete; return what was held back."""
 

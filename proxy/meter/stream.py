@@ -91,6 +91,14 @@ class StreamMeter:
             return self._read_stream(data, at)
         return self._read_start(data, at)
 
+    def leaves(self, data: bytes) -> bool:
+        """See ``Meter``. Whole events without a word of usage, not even one spelt in JSON escapes."""
+        if not self._strip:
+            return True
+        if self._partial or self._swallow or not data.endswith(b"\n\n"):
+            return False
+        return b"usage" not in data and b"\\u" not in data
+
     def end(self, at: float) -> bytes:
         """See ``Meter``."""
         if self._form == _DOCUMENT:

@@ -105,8 +105,38 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def passed(meter: Meter, reads: list[bytes]) -> tuple[bytes, Facts]:
-    out = b"".join([meter.feed(read, float(number)) for number, read in enumerate(reads)])
+    out = b"".join([fed(meter, read, float(number)) for number, read in enumerate(reads)])
     return out + meter.end(float(len(reads))), meter.facts()
+
+
+def fed(meter: Meter, read: bytes, at: float) -> bytes:
+    """What the meter has for the client: just what it took where it said so before."""
+    sure = meter.leaves(read)
+    out = meter.feed(read, at)
+    assert out == read or not sure
+    return out
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\n',
+        b'data: {"choices":[],"\\u0075sage":{"prompt_tokens":1}}\n\n',
+        b'data: {"choices":[],"us',
+        b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: {"choices":[],',
+    ],
+    ids=["usage", "usage in escapes", "half a key", "half an event"],
+)
+def test_what_may_be_our_usage_event_waits_to_be_read(read: bytes) -> None:
+    meter = meter_for(Choices(), SSE, "", True)
+    assert not meter.leaves(read)
+    assert meter.feed(read, 1.0) != read
+    assert meter_for(Choices(), SSE, "", False).leaves(read)
+
+
+def test_events_without_usage_need_not_wait() -> None:
+    meter = meter_for(Choices(), SSE, "", True)
+    assert meter.leaves(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n')
 
 
 CUTS = st.lists(st.integers(0, 2000), max_size=12)

@@ -1,0 +1,18 @@
+"""When patience with a backend, or with a client, has run out."""
+
+from proxy.relay import Relay
+
+
+def overdue(relay: Relay, now: float) -> str | None:
+    """The fault when the backend has said nothing for too long."""
+    timeouts = relay.gateway.config.timeouts
+    if relay.done or relay.paused or relay.exchange is None or relay.exchange.connection is None:
+        return None
+    if not relay.inbound.started:
+        return "head-timeout" if now - relay.sent_at > timeouts.first_byte_seconds else None
+    return "idle-timeout" if now - relay.heard_at > timeouts.idle_seconds else None
+
+
+def unread(relay: Relay, now: float) -> bool:
+    """The client has taken nothing for so long that its place at the engine is better given to another."""
+    return relay.paused and not relay.done and now - relay.heard_at > relay.gateway.config.timeouts.unread_seconds
