@@ -12,8 +12,8 @@ from proxy.splice import members
 
 T = TypeVar("T")
 _BOM = b"\xef\xbb\xbf"
-_SMALL = 16 << 10
-_WINDOW = 8 << 10
+_SMALL = 4 << 10
+_WINDOW = 2 << 10
 
 
 def parse(body: bytes, decode: Callable[[bytes], T]) -> T:

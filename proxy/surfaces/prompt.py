@@ -6,6 +6,7 @@ it exact, and the same in every process, which Python's ``hash`` is not. Two pro
 chance (1 in 2³² at equal size) cost an estimate, never an answer.
 """
 
+from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -25,11 +26,15 @@ _STRUCTURED = frozenset(
         "item_reference",
     }
 )
-_HASHED_WHOLE = 256 << 10  # bytes; beyond (images) a sample of this size stands for it
+_HASHED_WHOLE, _SLICE = 32 << 10, 1 << 10
+"""Bytes. A longer text is hashed in part: all of 100 KB would cost a fifth of the whole request. Two texts of equal length
+that differ only between the slices count as one, which costs an estimate, and only if both come to the same engine."""
 _SAMPLE = 16 << 10
 _SYSTEM = ("system", "developer")
 _ROLE_SALTS = {role: crc32(role.encode()) for role in ("system", "developer", "user", "assistant", "tool", "function")}
 _FIRST_BORDERS, _LAST_BORDERS = 4, 12
+_QUOTE, _BRACKET = b'"['
+_NULL = memoryview(b"null")
 
 
 class Part(msgspec.Struct):
@@ -66,34 +71,27 @@ class Prompt:
         self.system = 0
         """Fingerprint of tools and system prompt, 0 for none."""
         self._crc = 0
-        self._texts: list[bytes] = []
+        self._texts: list[memoryview] = []
         self._borders: list[tuple[int, int]] = []
 
     def add(self, raw: msgspec.Raw | bytes, role: object = "") -> None:
         """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
-        data = bytes(raw)
+        data = memoryview(raw)
         salt = _ROLE_SALTS.get(role, 0) if type(role) is str else 0
-        if len(data) > _HASHED_WHOLE:
-            self._crc = crc32(_thinned(data), self._crc ^ salt)
-        else:
-            self._crc = crc32(data, self._crc ^ salt)
-        if data[:1] == b'"':
-            self.size += len(data) - 2
-            self._texts.append(data)
-        elif data:
-            self._measure(data)
+        self._crc = _checksum(data, self._crc ^ salt)
+        self._measure(data)
 
-    def _measure(self, data: bytes) -> None:
-        first = data[:1]
-        if first == b'"':
+    def _measure(self, data: memoryview) -> None:
+        first = data[0] if data else 0
+        if first == _QUOTE:
             self.size += len(data) - 2
             self._texts.append(data)
-        elif first == b"[":
+        elif first == _BRACKET:
             self._measure_parts(data)
-        elif data != b"null":
+        elif data != _NULL:
             self.size += len(data)
 
-    def _measure_parts(self, data: bytes) -> None:
+    def _measure_parts(self, data: memoryview) -> None:
         try:
             parts = _parts.decode(data)
         except (msgspec.DecodeError, RecursionError):
@@ -102,18 +100,18 @@ class Prompt:
         for part in parts:
             kind = part.type if isinstance(part.type, str) else "text"
             if kind in _TEXTUAL:
-                self._measure(bytes(part.text) or bytes(part.thinking))
+                self._measure(memoryview(part.text or part.thinking))
             elif kind in _STRUCTURED:
-                self._measure(bytes(part.content))
+                self._measure(memoryview(part.content))
             else:
                 self.media += 1
 
     def add_structure(self, raw: msgspec.Raw | bytes) -> None:
         """Raw JSON that the model reads as such (tool calls, tool definitions)."""
-        data = bytes(raw)
-        if data and data != b"null":
+        data = memoryview(raw)
+        if data and data != _NULL:
             self.size += len(data)
-            self._crc = crc32(_thinned(data), self._crc)
+            self._crc = _checksum(data, self._crc)
 
     def add_tools(self, tools: msgspec.Raw) -> None:
         """Tool definitions. They come first: chat templates put them before the messages."""
@@ -159,10 +157,12 @@ class Prompt:
             return tuple(self._borders)
         return (*self._borders[:_FIRST_BORDERS], *self._borders[-_LAST_BORDERS:])
 
-    def sample(self) -> str:
-        """The whole text where it is short enough to be counted, else nothing."""
-        if self.size > _SAMPLE:
-            return ""
+    @property
+    def sample(self) -> Callable[[], str]:
+        """Makes the whole text where it is short enough to be counted, else nothing, and then lets go of the body."""
+        return str if self.size > _SAMPLE or self.media else self._text
+
+    def _text(self) -> str:
         try:
             return "\n".join([_string.decode(text) for text in self._texts])
         except msgspec.DecodeError:
@@ -173,12 +173,13 @@ class Prompt:
         if not self._texts:
             return b""
         last = self._texts[-1]
-        return last if len(last) <= size else last[: size // 2] + last[-size // 2 :]
+        return bytes(last) if len(last) <= size else bytes(last[: size // 2]) + bytes(last[-size // 2 :])
 
 
-def _thinned(data: bytes) -> bytes:
-    """What stands for a large text in a fingerprint: eight slices and the length."""
-    if len(data) <= _HASHED_WHOLE:
-        return data
-    share = _HASHED_WHOLE // 8
-    return b"".join([data[at : at + share] for at in range(0, len(data), len(data) // 8)]) + b"%d" % len(data)
+def _checksum(data: memoryview, before: int) -> int:
+    """CRC-32, going on from ``before``; slices, evenly spread, and the length stand for a long text."""
+    size = len(data)
+    if size <= _HASHED_WHOLE:
+        return crc32(data, before)
+    slices = [data[at : at + _SLICE] for at in range(0, size, size * _SLICE // _HASHED_WHOLE)]
+    return crc32(b"".join(slices) + b"%d" % size, before)

@@ -1,6 +1,7 @@
 """What the generating surfaces understand of a request."""
 
 import json
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -199,6 +200,21 @@ def test_long_conversations_keep_few_borders() -> None:
 def test_the_sample_is_the_whole_short_text_or_nothing() -> None:
     assert chat(user('naïve "☕"\n'), user([{"type": "text", "text": "x"}])).sample() == 'naïve "☕"\n\nx'
     assert chat(user("x" * 20_000)).sample() == ""
+    assert chat(user([{"type": "text", "text": "x"}, {"type": "image_url"}])).sample() == "", "media are not counted"
+
+
+def test_what_was_read_does_not_hold_on_to_a_large_body() -> None:
+    """``Asked`` lives as long as the answer streams."""
+    body = json.dumps({"messages": [user("x" * 20_000)]}).encode()
+    before = sys.getrefcount(body)
+    asked = BY_NAME["chat"].read(body, "")
+    assert asked.prompt_bytes == 20_000
+    assert sys.getrefcount(body) == before
+
+
+def test_images_in_a_message_are_counted_and_not_read() -> None:
+    asked = ask("messages", messages=[user([{"type": "image", "source": {}}, {"type": "text", "text": "what?"}])])
+    assert (asked.media, asked.prompt_bytes) == (1, 5)
 
 
 # -- usage
@@ -305,12 +321,7 @@ def test_messages_of_anthropics_clients() -> None:
                 "role": "assistant",
                 "content": [{"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "input": {}}],
             },
-            user(
-                [
-                    {"type": "tool_result", "content": [{"type": "text", "text": "done"}]},
-                    {"type": "image", "source": {}},
-                ]
-            ),
+            user([{"type": "tool_result", "content": [{"type": "text", "text": "done"}]}]),
         ],
         max_tokens=99,
         stop_sequences=["\n"],
@@ -320,7 +331,7 @@ def test_messages_of_anthropics_clients() -> None:
         stream=True,
     )
     assert asked.features == ("last:tool", "reasoning:on", "stop", "tool_choice", "tools")
-    assert (asked.cap, asked.media, asked.stream, asked.wants_usage) == (99, 1, True, True)
+    assert (asked.cap, asked.media, asked.stream, asked.wants_usage) == (99, 0, True, True)
     assert asked.sample() == "be brief\ngo\nhm\ndone"
     assert asked.system != 0
 
