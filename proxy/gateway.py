@@ -9,6 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from policies.admission import may_retry
 from policies.decide import decide
@@ -52,6 +53,14 @@ def no_place(verdict: NoBackend | Overloaded) -> GatewayError:
 def forwarded_lines(inbound: Inbound) -> bytes:
     """This hop, for ``X-Forwarded-*``."""
     return b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\n" % (inbound.peer.encode(), inbound.scheme.encode())
+
+
+@lru_cache(maxsize=256)
+def _decided(lane: str, workload: str, backend: str, reason: str) -> bytes:
+    """What the client is told of a decision; there are few different ones."""
+    told = f"x-draftlane-lane: {lane}\r\nx-draftlane-class: {workload}\r\n"
+    told += f"x-draftlane-backend: {backend}\r\nx-draftlane-reason: {reason}\r\n"
+    return told.encode("latin-1", "replace")
 
 
 def _pulse(now: float, backend: str, streams: list[Relay]) -> Pulse:
@@ -192,9 +201,7 @@ class Gateway:
         decision, passport = relay.decision, relay.passport
         lines = [relay.id_line]
         if decision is not None:
-            told = f"x-draftlane-lane: {decision.lane}\r\nx-draftlane-class: {decision.workload}\r\n"
-            told += f"x-draftlane-backend: {decision.backend}\r\nx-draftlane-reason: {decision.reason}\r\n"
-            lines.append(told.encode("latin-1", "replace"))
+            lines.append(_decided(decision.lane, decision.workload, decision.backend, decision.reason))
         return lines if passport.origin is None else lines + cors_lines(passport.origin)
 
     # -- Door

@@ -155,8 +155,10 @@ class Relay:
 
     def _readable(self) -> bytes:
         """The body for looking at. Raises GatewayError."""
-        body = self.inbound.body()
-        plain = without_coding(body, self.inbound.head.content_coding, self.gateway.max_body_bytes)
+        body, coding = self.inbound.body(), self.inbound.head.content_coding
+        if coding is None:
+            return body
+        plain = without_coding(body, coding, self.gateway.max_body_bytes)
         if plain is not body:
             self._decoded = plain
         return plain
@@ -166,7 +168,7 @@ class Relay:
         gateway = self.gateway
         self.decision = decision
         self.backend = gateway.backends[decision.backend]
-        self.sent_at = self.heard_at = gateway.now()
+        self.sent_at = self.heard_at = self.arrived.at
         self.answer_head = self.meter = self._collected = self._facts = None
         gateway.live.add(self)
         self.attempts += 1

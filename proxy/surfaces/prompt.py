@@ -77,9 +77,14 @@ class Prompt:
     def add(self, raw: msgspec.Raw | bytes, role: object = "") -> None:
         """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
         data = memoryview(raw)
-        salt = _ROLE_SALTS.get(role, 0) if type(role) is str else 0
-        self._crc = _checksum(data, self._crc ^ salt)
-        self._measure(data)
+        size = len(data)
+        crc = self._crc ^ (_ROLE_SALTS.get(role, 0) if type(role) is str else 0)
+        self._crc = crc32(data, crc) if size <= _HASHED_WHOLE else _checksum(data, crc)
+        if size and data[0] == _QUOTE:  # nearly always; the rest is in ``_measure``, too
+            self.size += size - 2
+            self._texts.append(data)
+        else:
+            self._measure(data)
 
     def _measure(self, data: memoryview) -> None:
         first = data[0] if data else 0

@@ -140,11 +140,12 @@ class Connection(asyncio.Protocol):
         found = head.body_of(data)
         if found is None or len(data) != found[0] + found[1]:
             return False
-        self._answered = self._keep = True
         body = data[found[0] :]
         if body and exchange.receiver.whole(answer, body):
+            self.heard = False
             self._release(exchange)
             return True
+        self._answered = self._keep = True
         exchange.receiver.head(answer, found[1])
         if self.exchange is exchange and body:
             exchange.receiver.body(body)
@@ -250,17 +251,21 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, exchange: "Exchange") -> None:
         trailers = self._trailers
-        self._release(exchange)
+        if self._keep and not exchange.bodiless and not self._spoiled:
+            self._reset()
+            self._release(exchange)
+        else:
+            self.exchange = exchange.connection = None
+            self.discard()
         exchange.receiver.end(trailers)
 
     def _release(self, exchange: "Exchange") -> None:
-        """The exchange is over; the connection may carry another one, or closes."""
+        """The exchange is over as it should be; the connection may carry another one if it is still well."""
         transport = self.transport
         self.exchange = exchange.connection = None
-        if self._keep and not exchange.bodiless and not self._spoiled and transport is not None and _drained(transport):
+        if transport is not None and _drained(transport):
             if exchange.paused:
                 transport.resume_reading()
-            self._reset()
             self.reused = True
             self.pool.give_back(self)
         else:

@@ -107,10 +107,16 @@ class GatewayProtocol(HttpToolsProtocol):
         if found is None or not found[1]:
             return False
         start, length = found
-        self._tries, self._to_come = TRIES, length
+        self._tries = TRIES
         self.expect_100_continue = False
-        self._take_in(FastInbound(self, surface, head, not self.door_closed), length)
-        self._go_on(data[start:])
+        inbound = FastInbound(self, surface, head, not self.door_closed)
+        self._take_in(inbound, length)
+        if len(data) == start + length:
+            inbound.take(data[start:])
+            inbound.complete()
+        else:
+            self._to_come = length
+            self._go_on(data[start:])
         return True
 
     def _go_on(self, data: bytes) -> None:
@@ -376,14 +382,15 @@ class GatewayProtocol(HttpToolsProtocol):
         """As uvicorn's, but the timer of an idle connection is not set anew for every request."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
             else:
                 self._idle_since = self.loop.time()
                 if self.timeout_keep_alive_task is None:
                     self.timeout_keep_alive_handler()
-        if self._crowded():
+        if self.pipeline and self._crowded():
             self.flow.pause_reading()
         elif self._last_word is not None and not self.pipeline and not self._open:
             self._refuse_unread(self._last_word)
