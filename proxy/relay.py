@@ -141,6 +141,8 @@ class Relay:
 
     def _break_down(self) -> None:
         log.exception("request could not be worked on")
+        if self.exchange is not None:
+            self.exchange.cancel()
         self._reject(GatewayError("internal", "The gateway failed to handle this request."))
 
     def begin_at(self, decision: Decision) -> None:

@@ -12,7 +12,7 @@ from proxy.relay import Relay
 from tests.scripted.backend import ScriptedBackend, Visit
 from tests.scripted.client import CHAT, CHAT_STREAM, Client, connected, post
 from tests.scripted.clock import until
-from tests.scripted.rig import Rig, config_for, running
+from tests.scripted.rig import Rig, config_for, running, scene
 from tests.scripted.scripts import answer
 
 AT_ONCE = 8
@@ -63,16 +63,35 @@ async def test_a_request_that_cannot_be_read_is_no_matter_to_the_others(form: st
         assert [(await client.answer()).status for client in clients] == [200, 400] + [200] * (AT_ONCE - 2)
 
 
-@pytest.mark.parametrize("stage", ["_readable", "_assign", "_outgoing"])
-async def test_a_fault_of_ours_costs_one_request(form: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def break_once(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next request that comes to this stage meets a fault of ours."""
     broken = getattr(Relay, stage)
 
-    def breaks_once(relay: Relay, *words: object) -> object:
+    def breaks(relay: Relay, *words: object) -> object:
         monkeypatch.setattr(Relay, stage, broken)
         raise ZeroDivisionError
 
+    monkeypatch.setattr(Relay, stage, breaks)
+
+
+stages = pytest.mark.parametrize("stage", ["_readable", "_assign", "_count", "_outgoing"])
+
+
+@stages
+async def test_a_fault_of_ours_costs_a_request_that_is_alone(
+    form: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its backend may have it already: that answer is nobody's."""
+    async with scene(form) as (_, _, client):
+        for _ in range(3):
+            break_once(stage, monkeypatch)
+            assert [(await client.ask(post(CHAT))).status for _ in range(3)] == [500, 200, 200]
+
+
+@stages
+async def test_a_fault_of_ours_costs_one_request(form: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with crowded(form) as (_, _, clients):
-        monkeypatch.setattr(Relay, stage, breaks_once)
+        break_once(stage, monkeypatch)
         for client in clients:
             client.writer.write(post(CHAT))
         statuses = [(await client.answer()).status for client in clients]
