@@ -66,14 +66,14 @@ class FastInbound:
         self.served: Served | None = None
         self.started = self.answered = self.current = self.received = self._chunked = False
         self.response_complete = self.disconnected = False
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._size = 0
         self._bodiless = head.method == b"HEAD"
         self._unsent: list[bytes] = []
         """Of the answer's head, until there is a body to go with it."""
 
     # -- the request, told by the protocol
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes | memoryview) -> None:
         """A piece of the request body."""
         self._size += len(data)
         if self.answered:
@@ -114,9 +114,12 @@ class FastInbound:
     # -- Inbound, told by the relay
     def body(self) -> bytes:
         """See ``Inbound``. Parts are joined once and let go by the relay's copy."""
-        if len(self._parts) != 1:
-            self._parts = [b"".join(self._parts)]
-        return self._parts[0]
+        parts = self._parts
+        if len(parts) == 1 and type(parts[0]) is bytes:
+            return parts[0]
+        body = b"".join(parts)
+        self._parts = [body]
+        return body
 
     def start(self, status: int, reason: bytes | None, lines: list[bytes], length: int | None) -> None:
         """See ``Inbound``. The head waits for the first body bytes: one write for both."""

@@ -116,10 +116,10 @@ class GatewayProtocol(HttpToolsProtocol):
             inbound.complete()
         else:
             self._to_come = length
-            self._go_on(data[start:])
+            self._go_on(memoryview(data)[start:])
         return True
 
-    def _go_on(self, data: bytes) -> None:
+    def _go_on(self, data: bytes | memoryview) -> None:
         """More of a body that the parser does not see."""
         inbound = cast(FastInbound, self.cycle)
         self._to_come -= len(data)
@@ -131,7 +131,7 @@ class GatewayProtocol(HttpToolsProtocol):
         inbound.take(data[: rest or None])
         inbound.complete()
         if rest:
-            self._feed(data[rest:])
+            self._feed(bytes(data[rest:]))
 
     def _feed(self, data: bytes) -> None:
         before = self.cycle
