@@ -48,7 +48,7 @@ class Arrived(NamedTuple):
     system: int = 0
     """Fingerprint of the system prompt (and tool names), 0 for none."""
     fingerprint: int = 0
-    """Fingerprint of the whole prompt: two equal ones are a repeated prompt."""
+    """Fingerprint of the prompt: two equal ones count as a repeated prompt."""
     prefixes: tuple[tuple[int, int], ...] = ()
     """Rolling (fingerprint, prompt bytes so far) at message borders, shortest first."""
     forced_lane: str | None = None

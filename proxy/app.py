@@ -72,10 +72,10 @@ class Application:
         gateway = self.gateway
         gateway.began = self.metrics.started
         gateway.ended = self._ended
-        gateway.listeners.append(self._listen)
         self.farewells += (self.showing.ended, self.log.ended)
         if self.journal is not None:
             gateway.listeners.append(self.journal.extend)
+        gateway.listeners.append(self._listen)
         self._count_losses()
 
     def _count_losses(self) -> None:
@@ -111,7 +111,10 @@ class Application:
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         for listener in self.farewells:
-            listener(outcomes)
+            try:
+                listener(outcomes)
+            except Exception:  # whatever it is, it is no matter to the others
+                log.exception("a listener failed")
 
     # -- running
     @contextlib.asynccontextmanager

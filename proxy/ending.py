@@ -11,7 +11,7 @@ from proxy.wire.inbound import Inbound
 Ended = Finished | Failed | Cancelled
 
 
-def outcome(relay: Relay) -> Finished | Failed:
+def end_of(relay: Relay) -> Finished | Failed:
     """What became of a request whose answer is complete."""
     backend, answer = relay.backend, relay.answer_head
     assert backend is not None
@@ -81,7 +81,7 @@ def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
 
 
 def turned_down(relay: Relay, error: GatewayError, now: float) -> Outcome:
-    """The outcome of a request whose body was read and that no backend saw."""
+    """The outcome of a request that we turned down after its body was read."""
     return _unrouted(relay.id, relay.surface.name, relay.passport.app, error, now - relay.began_at)
 
 

@@ -1,11 +1,12 @@
 """The one mutable cell: the fleet, folded from events, and the requests on their way.
 
 Everything runs on the event loop without awaiting between a fact and its consequence, so there are no
-locks. ``observe`` is the only way anything is learnt: it folds the event into the fleet at once, and tells those
-who only write it down (journal, counters) before the loop listens to its sockets again.
+locks. ``observe`` is the only way anything is learnt: it folds the event into the fleet at once; those who only write it
+down (the journal first) are told in the loop's next turn.
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from policies.fleet import Fleet, advance
 from proxy.backends import Backend
 from proxy.config import Config
 from proxy.door import Clerk, Routes, cors_lines
-from proxy.ending import Ended, outcome, told, turned_away, turned_down
+from proxy.ending import Ended, end_of, told, turned_away, turned_down
 from proxy.errors import GatewayError
 from proxy.keys import Keys
 from proxy.models import Models
@@ -31,6 +32,7 @@ from proxy.waves import Wave
 from proxy.wire.headers import FORWARDED, named_by_connection, onward_lines
 from proxy.wire.inbound import Head, Inbound, Passport
 
+log = logging.getLogger("draftlane.gateway")
 Listener = Callable[[Sequence[Event | Verdict]], None]
 
 
@@ -118,7 +120,10 @@ class Gateway:
         """Tell the listeners what they have not heard yet."""
         said, self._unsaid = self._unsaid, []
         for listener in self.listeners:
-            listener(said)
+            try:
+                listener(said)
+            except Exception:  # whatever it is, it is no matter to the others
+                log.exception("a listener failed")
 
     def introduce(self, joined: Joined) -> None:
         """A backend said (or configuration says) what it is."""
@@ -260,7 +265,7 @@ class Gateway:
 
     def _finish(self, relays: list[Relay]) -> None:
         """``settled`` for all of a wave."""
-        self._settle([(relay, outcome(relay)) for relay in relays])
+        self._settle([(relay, end_of(relay)) for relay in relays])
 
     def _settle(self, over: list[tuple[Relay, Ended]]) -> None:
         for relay, ended in over:
@@ -310,7 +315,9 @@ class Gateway:
             backend.pool.sweep()
 
     def close(self) -> None:
-        """Close the connections to the backends, and leave nothing unsaid."""
-        self.tell()
+        """End what is still under way, close the connections to the backends, and leave nothing unsaid."""
+        for relay in list(self.live):
+            relay.client_left()
         for backend in self.backends.values():
             backend.pool.close()
+        self.tell()

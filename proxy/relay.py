@@ -106,7 +106,8 @@ class Relay:
         """The body of an answer that came whole."""
         self._facts: Facts | None = None
 
-    # -- the stages of setting out, each done for all requests of a wave before the next; False ends here
+    # -- the stages of setting out, each done for all requests of a wave before the next (``place`` goes on to the last for one
+    # that is alone); False ends here
     def read(self) -> bool:
         """Look at what the client asks for."""
         try:
@@ -136,6 +137,8 @@ class Relay:
         """Send it."""
         try:
             self._send()
+        except GatewayError as error:
+            self._reject(error)
         except Exception:  # noqa: BLE001  # as above
             self._break_down()
 
@@ -170,7 +173,7 @@ class Relay:
         gateway = self.gateway
         self.decision = decision
         self.backend = gateway.backends[decision.backend]
-        self.sent_at = self.heard_at = self.arrived.at
+        self.sent_at = self.heard_at = self.arrived.at  # as good as now, and one look at the clock less
         self.answer_head = self.meter = self._collected = self._facts = None
         gateway.live.add(self)
         self.attempts += 1
@@ -272,7 +275,8 @@ class Relay:
         self.gateway.observe(FirstToken(at, self.id))
 
     def chunks(self, data: bytes, payload: bytes) -> None:
-        """``body`` for whole chunks: what the meter leaves as it is goes on with the framing it has."""
+        """``body`` for whole chunks: what the meter leaves as it is goes on with the framing it has. Called for every
+        event, hence without calls that could be saved."""
         heard_at = self.heard_at
         now = self.heard_at = self.gateway.now()
         if now - heard_at > self.gap:
@@ -418,7 +422,7 @@ class Relay:
 
     def _meter_broke(self) -> None:
         """A fault of ours must not cost the client its answer."""
-        log.exception("meter failed; the answer is passed on unmetered")
+        log.exception("an answer could not be read; the client gets it all the same")
         self.meter = None
 
     def _held_back(self) -> bytes:
@@ -476,7 +480,7 @@ class Relay:
         answer_error(self.inbound, error, self.surface.dialect, lines)
 
     def _reject(self, error: GatewayError) -> None:
-        """Turned down, and no backend asked."""
+        """Turned down by us."""
         self._close()
         self._answer(error)
         self.gateway.rejected(self, error)

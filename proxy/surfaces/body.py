@@ -20,7 +20,8 @@ def parse(body: bytes, decode: Callable[[bytes], T]) -> T:
     """``body`` through a msgspec decoder.
 
     Raises BadRequest for an empty body, for what is not JSON in UTF-8 or not an object, for nesting no parser takes,
-    and for two ``model`` or ``stream`` keys, where we and the backend might believe different ones.
+    and for two ``model`` or ``stream`` keys, where we and the backend might believe different ones (of a body beyond 4 KB, in
+    its first and last 2 KB).
     """
     if not body:
         raise BadRequest("The request body is empty; a JSON object was expected.")

@@ -109,7 +109,7 @@ class Inbound(Protocol):
         """The answer is complete."""
 
     def answer(self, status: int, reason: bytes | None, lines: list[bytes], data: bytes) -> None:
-        """``start``, ``write`` and ``finish`` of an answer that is all there."""
+        """``start``, ``write`` and ``finish`` of an answer that is all there and whose status allows a body."""
 
     def abort(self) -> None:
         """End so that the client can tell the answer is not complete; what was written before still arrives."""

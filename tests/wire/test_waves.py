@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from policies.events import Arrived, Dispatched, Finished
+from proxy.errors import BadRequest
 from proxy.probe import Nobody
 from proxy.relay import Relay
 from tests.scripted.backend import ScriptedBackend, Visit
@@ -63,13 +64,13 @@ async def test_a_request_that_cannot_be_read_is_no_matter_to_the_others(form: st
         assert [(await client.answer()).status for client in clients] == [200, 400] + [200] * (AT_ONCE - 2)
 
 
-def break_once(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next request that comes to this stage meets a fault of ours."""
+def break_once(stage: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception] = ZeroDivisionError) -> None:
+    """The next request that comes to this stage meets a fault, ours unless the error says otherwise."""
     broken = getattr(Relay, stage)
 
     def breaks(relay: Relay, *words: object) -> object:
         monkeypatch.setattr(Relay, stage, broken)
-        raise ZeroDivisionError
+        raise error("broken")
 
     monkeypatch.setattr(Relay, stage, breaks)
 
@@ -96,6 +97,30 @@ async def test_a_fault_of_ours_costs_one_request(form: str, stage: str, monkeypa
             client.writer.write(post(CHAT))
         statuses = [(await client.answer()).status for client in clients]
         assert sorted(statuses) == [200] * (AT_ONCE - 1) + [500]
+
+
+@pytest.mark.parametrize("stage", ["_readable", "_assign", "_outgoing"])
+async def test_a_fault_of_the_clients_is_told_alike_alone_and_in_a_wave(
+    form: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene(form) as (_, _, client):
+        break_once(stage, monkeypatch, BadRequest)
+        assert [(await client.ask(post(CHAT))).status for _ in range(2)] == [400, 200]
+    async with crowded(form) as (_, _, clients):
+        break_once(stage, monkeypatch, BadRequest)
+        for client in clients:
+            client.writer.write(post(CHAT))
+        assert sorted([(await client.answer()).status for client in clients]) == [200] * (AT_ONCE - 1) + [400]
+
+
+async def test_a_listener_that_fails_is_no_matter_to_requests_and_to_other_listeners(form: str) -> None:
+    def fails(said: object) -> None:
+        raise ZeroDivisionError
+
+    async with scene(form) as (rig, _, client):
+        rig.gateway.listeners.insert(0, fails)
+        assert [(await client.ask(post(CHAT))).status for _ in range(2)] == [200, 200]
+        await until(lambda: len(rig.of(Finished)) == 2)
 
 
 async def test_who_leaves_before_the_wave_breaks_was_never_there(form: str) -> None:

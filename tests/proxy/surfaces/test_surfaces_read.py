@@ -188,6 +188,22 @@ def test_large_texts_that_differ_at_either_end_or_in_length_differ() -> None:
     assert len(set(prompts)) == 4
 
 
+@pytest.mark.parametrize("size", [33_000, 40_000, 100_000, 999_999])
+@pytest.mark.parametrize("at", [0, 100, 8_000, -1, -100, -2_000, -8_000])
+def test_questions_of_one_length_about_one_long_document_differ(size: int, at: int) -> None:
+    """They stand before or behind it."""
+    document = "x" * size
+    other = document[: at % size] + "y" + document[at % size + 1 :]
+    assert chat(user(other)).fingerprint != chat(user(document)).fingerprint
+
+
+def test_a_change_of_a_few_kilobytes_inside_a_long_document_is_noticed() -> None:
+    document = "x" * 100_000
+    for at in range(0, 94_000, 500):
+        changed = document[:at] + "y" * 6_000 + document[at + 6_000 :]
+        assert chat(user(changed)).fingerprint != chat(user(document)).fingerprint
+
+
 def test_long_conversations_keep_few_borders() -> None:
     asked = chat(*[user(str(number)) for number in range(100)])
     assert len(asked.prefixes) == 16
@@ -200,21 +216,16 @@ def test_long_conversations_keep_few_borders() -> None:
 def test_the_sample_is_the_whole_short_text_or_nothing() -> None:
     assert chat(user('naïve "☕"\n'), user([{"type": "text", "text": "x"}])).sample() == 'naïve "☕"\n\nx'
     assert chat(user("x" * 20_000)).sample() == ""
-    assert chat(user([{"type": "text", "text": "x"}, {"type": "image_url"}])).sample() == "", "media are not counted"
 
 
-def test_what_was_read_does_not_hold_on_to_a_large_body() -> None:
+@pytest.mark.parametrize("size", [20, 20_000])
+def test_what_was_read_does_not_hold_on_to_the_body(size: int) -> None:
     """``Asked`` lives as long as the answer streams."""
-    body = json.dumps({"messages": [user("x" * 20_000)]}).encode()
+    body = json.dumps({"messages": [user("x" * size)], "unknown": "y" * 100_000}).encode()
     before = sys.getrefcount(body)
     asked = BY_NAME["chat"].read(body, "")
-    assert asked.prompt_bytes == 20_000
+    assert asked.prompt_bytes == size
     assert sys.getrefcount(body) == before
-
-
-def test_images_in_a_message_are_counted_and_not_read() -> None:
-    asked = ask("messages", messages=[user([{"type": "image", "source": {}}, {"type": "text", "text": "what?"}])])
-    assert (asked.media, asked.prompt_bytes) == (1, 5)
 
 
 # -- usage
@@ -321,7 +332,12 @@ def test_messages_of_anthropics_clients() -> None:
                 "role": "assistant",
                 "content": [{"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "input": {}}],
             },
-            user([{"type": "tool_result", "content": [{"type": "text", "text": "done"}]}]),
+            user(
+                [
+                    {"type": "tool_result", "content": [{"type": "text", "text": "done"}]},
+                    {"type": "image", "source": {}},
+                ]
+            ),
         ],
         max_tokens=99,
         stop_sequences=["\n"],
@@ -331,7 +347,7 @@ def test_messages_of_anthropics_clients() -> None:
         stream=True,
     )
     assert asked.features == ("last:tool", "reasoning:on", "stop", "tool_choice", "tools")
-    assert (asked.cap, asked.media, asked.stream, asked.wants_usage) == (99, 0, True, True)
+    assert (asked.cap, asked.media, asked.stream, asked.wants_usage) == (99, 1, True, True)
     assert asked.sample() == "be brief\ngo\nhm\ndone"
     assert asked.system != 0
 
