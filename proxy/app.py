@@ -14,7 +14,7 @@ from proxy.alarming import Alarming
 from proxy.config import Config
 from proxy.config_sections import Backend as BackendSettings
 from proxy.engines.base import SILENT
-from proxy.gateway import Gateway
+from proxy.gateway import Gateway, tell_all
 from proxy.gossip import Gossip, Load
 from proxy.journal import Journal, worker_path
 from proxy.keys import Keys
@@ -110,11 +110,7 @@ class Application:
                 self.showing.scraped(event)
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
-        for listener in self.farewells:
-            try:
-                listener(outcomes)
-            except Exception:  # whatever it is, it is no matter to the others
-                log.exception("a listener failed")
+        tell_all(self.farewells, outcomes)
 
     # -- running
     @contextlib.asynccontextmanager

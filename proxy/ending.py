@@ -38,12 +38,9 @@ def end_of(relay: Relay) -> Finished | Failed:
 
 def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
     """The outcome of a request that was sent to a backend."""
-    # long: one line per field
     decision = relay.decision
     assert decision is not None
     facts = relay.facts()
-    first = relay.first_token_at
-    drafted = facts.draft_tokens
     return Outcome(
         relay.id,
         relay.surface.name,
@@ -56,8 +53,8 @@ def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
         decision.workload,
         decision.backend,
         micro(relay.own_seconds),
-        None if first is None else micro(first - relay.began_at),
-        _tpot(first, facts, ended),
+        None if relay.first_token_at is None else micro(relay.first_token_at - relay.began_at),
+        _tpot(relay, facts, ended),
         relay.asked.stream,
         ended.fault if isinstance(ended, Failed) else None,
         decision.reason,
@@ -71,9 +68,9 @@ def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
         decision.output_from,
         facts.completion_tokens,
         _tokens_per_step(relay, facts),
-        drafted,
+        facts.draft_tokens,
         facts.accepted_tokens,
-        micro((facts.accepted_tokens or 0) / drafted) if drafted else None,
+        micro((facts.accepted_tokens or 0) / facts.draft_tokens) if facts.draft_tokens else None,
         relay.attempts - 1 - relay.requeues,
         relay.requeues,
         known,
@@ -102,8 +99,8 @@ def _how(relay: Relay, ended: Ended) -> str:
     return CLIENT_ERROR if relay.status >= 400 else OK
 
 
-def _tpot(first: float | None, facts: Facts, ended: Ended) -> float | None:
-    tokens = facts.completion_tokens
+def _tpot(relay: Relay, facts: Facts, ended: Ended) -> float | None:
+    first, tokens = relay.first_token_at, facts.completion_tokens
     if first is None or tokens is None or tokens < 2 or not isinstance(ended, Finished):
         return None
     return micro((ended.at - first) / (tokens - 1))

@@ -9,8 +9,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from policies.admission import may_retry
 from policies.decide import decide
@@ -34,6 +35,18 @@ from proxy.wire.inbound import Head, Inbound, Passport
 
 log = logging.getLogger("draftlane.gateway")
 Listener = Callable[[Sequence[Event | Verdict]], None]
+
+
+Told = TypeVar("Told")
+
+
+def tell_all(listeners: Iterable[Callable[[Told], None]], what: Told) -> None:
+    """Whatever happens to a listener is no matter to the others, and to who tells them."""
+    for listener in listeners:
+        try:
+            listener(what)
+        except Exception:
+            log.exception("a listener failed")
 
 
 def _nobody(_: object) -> None:
@@ -112,18 +125,14 @@ class Gateway:
     def observe(self, event: Event) -> None:
         """Something happened. Never waits, never fails because of who listens."""
         advance(self.fleet, event)
-        if not self._unsaid:
+        if not self._unsaid:  # a ``Wave`` but for its call: this is done four times a request
             asyncio.get_running_loop().call_soon(self.tell)
         self._unsaid.append(event)
 
     def tell(self) -> None:
         """Tell the listeners what they have not heard yet."""
         said, self._unsaid = self._unsaid, []
-        for listener in self.listeners:
-            try:
-                listener(said)
-            except Exception:  # whatever it is, it is no matter to the others
-                log.exception("a listener failed")
+        tell_all(self.listeners, said)
 
     def introduce(self, joined: Joined) -> None:
         """A backend said (or configuration says) what it is."""
@@ -131,12 +140,11 @@ class Gateway:
         self.observe(joined._replace(models=self.models.served_by(joined.backend)))
 
     # -- judgement
-    def arrived(self, relay: Relay) -> Arrived:
-        """The request as the judgement sees it. Raises GatewayError for a model nobody serves."""
-        return self.as_arrived(relay.surface, relay.asked, relay.passport, relay.id)
-
     def as_arrived(self, surface: Surface, asked: Asked, passport: Passport, request_id: str) -> Arrived:
-        """See ``arrived``. Surfaces that generate nothing count as one token of output."""
+        """The request as the judgement sees it. Surfaces that generate nothing count as one token of output.
+
+        Raises GatewayError for a model nobody serves.
+        """
         model = self.models.resolve(asked.model)
         exact = asked.prompt_tokens
         return Arrived(
@@ -234,13 +242,13 @@ class Gateway:
         here = [relay for relay in relays if not relay.done]  # a client may leave while others send
         for relay in here:
             self.began(relay.surface.name)
-        understood = [relay for relay in here if relay.read()]
+        understood = [relay for relay in here if relay.attempt(Relay.read)]
         if len(understood) == 1:
-            understood[0].place(alone=True)
+            understood[0].attempt(Relay.go_alone)
             return
-        placed = [relay for relay in understood if relay.place()]
+        placed = [relay for relay in understood if relay.attempt(Relay.place)]
         for relay in placed:
-            relay.set_out()
+            relay.attempt(Relay.send)
 
     def error_lines(self, inbound: Inbound) -> list[bytes]:
         """See ``Door``."""

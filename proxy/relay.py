@@ -6,6 +6,7 @@ byte, so that until then a failed or hung backend can be replaced unseen; after 
 """
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from policies.decision import Decision
@@ -106,69 +107,58 @@ class Relay:
         """The body of an answer that came whole."""
         self._facts: Facts | None = None
 
-    # -- the stages of setting out, each done for all requests of a wave before the next (``place`` goes on to the last for one
-    # that is alone); False ends here
-    def read(self) -> bool:
+    # -- the stages of setting out, each done for all requests of a wave before the next
+    def attempt(self, stage: Callable[["Relay"], None]) -> bool:
+        """Go through a stage; False when the request ends there."""
+        try:
+            stage(self)
+        except GatewayError as error:
+            self._reject(error)
+        except Exception:  # whatever it is, it is ours, and nothing may be left counted
+            log.exception("request could not be worked on")
+            if self.exchange is not None:
+                self.exchange.cancel()
+            self._reject(GatewayError("internal", "The gateway failed to handle this request."))
+        return not self.done
+
+    def read(self) -> None:
         """Look at what the client asks for."""
-        try:
-            self.asked = self.surface.read(self._readable(), self.inbound.head.content_type)
-        except GatewayError as error:
-            self._reject(error)
-        except Exception:  # noqa: BLE001  # whatever it is, it is ours, and nothing may be left counted
-            self._break_down()
-        return not self.done
+        self.asked = self.surface.read(self._readable(), self.inbound.head.content_type)
 
-    def place(self, alone: bool = False) -> bool:
-        """Ask where it goes. ``alone``: no other waits for its place to be counted, so it is sent at once, and counted after."""
-        gateway = self.gateway
-        try:
-            self.arrived = gateway.arrived(self)
-            self._assign(gateway.place(self.arrived))
-            if alone:
-                self._send()
-            self._count()
-        except GatewayError as error:
-            self._reject(error)
-        except Exception:  # noqa: BLE001  # as above
-            self._break_down()
-        return not self.done
+    def place(self) -> None:
+        """Ask where it goes, and have it counted there."""
+        self._find_place()
+        self._count()
 
-    def set_out(self) -> None:
-        """Send it."""
-        try:
-            self._send()
-        except GatewayError as error:
-            self._reject(error)
-        except Exception:  # noqa: BLE001  # as above
-            self._break_down()
-
-    def _break_down(self) -> None:
-        log.exception("request could not be worked on")
-        if self.exchange is not None:
-            self.exchange.cancel()
-        self._reject(GatewayError("internal", "The gateway failed to handle this request."))
+    def go_alone(self) -> None:
+        """``place`` and ``send`` when no other request waits for this one to be counted: its bytes first, the books after."""
+        self._find_place()
+        self.send()
+        self._count()
 
     def begin_at(self, decision: Decision) -> None:
         """Send a request of our own to a given backend."""
         gateway = self.gateway
         self.asked = self.surface.read(self.inbound.body(), "application/json")
-        self.arrived = gateway.arrived(self)._replace(surface=SYNTHETIC)
+        self.arrived = gateway.as_arrived(self.surface, self.asked, self.passport, self.id)._replace(surface=SYNTHETIC)
         gateway.observe(self.arrived)
         self._assign(decision)
         self._count()
-        self._send()
+        self.send()
 
     def _readable(self) -> bytes:
         """The body for looking at. Raises GatewayError."""
-        body, coding = self.inbound.body(), self.inbound.head.content_coding
-        if coding is None:
-            return body
-        plain = without_coding(body, coding, self.gateway.max_body_bytes)
+        body = self.inbound.body()
+        plain = without_coding(body, self.inbound.head.content_coding, self.gateway.max_body_bytes)
         if plain is not body:
             self._decoded = plain
         return plain
 
     # -- to the backend
+    def _find_place(self) -> None:
+        self.arrived = self.gateway.as_arrived(self.surface, self.asked, self.passport, self.id)
+        self._assign(self.gateway.place(self.arrived))
+
     def _assign(self, decision: Decision) -> None:
         gateway = self.gateway
         self.decision = decision
@@ -183,7 +173,8 @@ class Relay:
         assert self.decision is not None
         self.gateway.observe(Dispatched(self.sent_at, self.id, self.decision.backend))
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send it to the backend it was assigned to."""
         gateway, inbound, backend = self.gateway, self.inbound, self.backend
         assert backend is not None
         body, dropped = self._outgoing(backend)
@@ -231,7 +222,7 @@ class Relay:
         meter = self.meter
         if meter is not None:
             if self.first_token_at is None:
-                self._first_bytes(data, now)
+                self._first_bytes(meter, data, now)
                 return
             if now - heard_at > self.gap:
                 self.gap = now - heard_at
@@ -241,10 +232,8 @@ class Relay:
             return
         self._pass_on(data)
 
-    def _first_bytes(self, data: bytes, now: float) -> None:
+    def _first_bytes(self, meter: Meter, data: bytes, now: float) -> None:
         """Until the first token somebody waits: what may go on before it is read, does."""
-        meter = self.meter
-        assert meter is not None
         if meter.leaves(data):
             self._pass_on(data)
             self._fed(meter, data, now)
@@ -305,9 +294,7 @@ class Relay:
         if self.meter is not None:
             self.inbound.write(self._held_back())
         self.inbound.finish(trailers)
-        self.heard_at = self.gateway.now()
-        self._close()
-        self.gateway.over.add(self)
+        self._over()
 
     def whole(self, answer: AnswerHead, body: bytes) -> bool:
         """``head``, ``body`` and ``end`` of a plain document, which is read when the client has it."""
@@ -317,10 +304,14 @@ class Relay:
         self.answer_head, self._document = answer, body
         self.exchange = None
         self.inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], body)
+        self._over()
+        return True
+
+    def _over(self) -> None:
+        """The client has its answer; the rest is nobody's hurry."""
         self.heard_at = self.gateway.now()
         self._close()
         self.gateway.over.add(self)
-        return True
 
     def failed(self, fault: str) -> None:
         """The backend did not do its part."""
@@ -358,7 +349,7 @@ class Relay:
         self.arrived = arrived
         self._assign(decision)
         self._count()
-        self._send()
+        self.send()
         return True
 
     def requeue(self) -> bool:

@@ -1,12 +1,10 @@
 """``/v1/responses``: OpenAI's newer surface, with typed events."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from proxy.meter.reader import Reader
-from proxy.meter.responses import Responses as ResponsesReader
+from proxy.meter.responses import Responses as Reader
 from proxy.splice import splice
 from proxy.surfaces import failure
 from proxy.surfaces.base import Asked
@@ -59,7 +57,7 @@ class Responses:
     paths: tuple[str, ...] = ("/v1/responses", "/responses")
     dialect = "openai"
     routed = True
-    reader: Callable[[], Reader] | None = ResponsesReader
+    reader = Reader
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""

@@ -358,6 +358,7 @@ class Pool:
         self.known: tuple[Known, AnswerHead] | None = None
         """The head of a recent answer that may be told by its bytes."""
         self.last_answer: AnswerHead | None = None
+        """The head that was parsed last; an answer that says the same to the letter shares it."""
         self._idle: deque[Connection] = deque()
         self._all: set[Connection] = set()
 

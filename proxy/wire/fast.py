@@ -183,16 +183,15 @@ class FastInbound:
         """See ``Inbound``. One write for all of it."""
         if self.answered:
             return
-        self.started = self.answered = True
+        self.start(status, reason, lines, len(data))
+        self.answered = True
         self.served = None
-        self._parts = []
+        said, self._unsent = self._unsent, []
         transport = self._protocol.transport
         if not self.disconnected and not transport.is_closing():
-            end = (
-                b"content-length: %d\r\n\r\n" if self.keep_alive else b"content-length: %d\r\nconnection: close\r\n\r\n"
-            )
-            body = b"" if self._bodiless else data
-            transport.write(b"".join((status_line(status, reason), *lines, end % len(data), body)))
+            if not self._bodiless:
+                said.append(data)
+            transport.write(b"".join(said))
         if self.received:
             self._leave()
 

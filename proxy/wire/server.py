@@ -107,16 +107,10 @@ class GatewayProtocol(HttpToolsProtocol):
         if found is None or not found[1]:
             return False
         start, length = found
-        self._tries = TRIES
+        self._tries, self._to_come = TRIES, length
         self.expect_100_continue = False
-        inbound = FastInbound(self, surface, head, not self.door_closed)
-        self._take_in(inbound, length)
-        if len(data) == start + length:
-            inbound.take(data[start:])
-            inbound.complete()
-        else:
-            self._to_come = length
-            self._go_on(memoryview(data)[start:])
+        self._take_in(FastInbound(self, surface, head, not self.door_closed), length)
+        self._go_on(memoryview(data)[start:])
         return True
 
     def _go_on(self, data: bytes | memoryview) -> None:
