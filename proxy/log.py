@@ -17,7 +17,8 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from proxy.outbox import Dropped, Outbox
-from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome, short, shown
+from proxy.outcome import BACKEND_ERROR, REJECTED, Outcome
+from proxy.safe_names import short, shown
 
 JSON, TEXT = "json", "text"
 NOISY = ("httpx", "uvicorn.error")

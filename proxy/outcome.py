@@ -1,10 +1,6 @@
 """How a request ended, as one value: what the metrics count and the log tells."""
 
 import msgspec
-from msgspec.structs import replace
-
-LONGEST_NAME = 200
-"""Characters of a name that a client made up (model, application) which leave the gateway."""
 
 OK = "ok"
 CLIENT_ERROR = "client_error"
@@ -70,30 +66,3 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=
     """Times it was taken from a stalled backend."""
     model_known: bool = True
     """False keeps a name that only a client ever said out of the labels."""
-
-
-def shown(told: Outcome) -> Outcome:
-    """The same, safe to show whatever a client sent."""
-    if _fits(told.id) and _fits(told.model) and _fits(told.app):
-        return told
-    return replace(told, id=short(told.id), model=short(told.model), app=short(told.app))
-
-
-def plain(told: Outcome) -> dict[str, object]:
-    """What is known, under the names that the log and ``/admin/state`` use."""
-    data: dict[str, object] = msgspec.to_builtins(shown(told))
-    return data
-
-
-def micro(value: float | None) -> float | None:
-    """Rounded to six decimals, in a third of the time that ``round`` takes."""
-    return None if value is None else int(value * 1e6 + 0.5) / 1e6
-
-
-def _fits(name: str) -> bool:
-    return name.isascii() and len(name) <= LONGEST_NAME
-
-
-def short(name: str) -> str:
-    """A name of a client's making, cut, and without what is no character."""
-    return name if _fits(name) else name[:LONGEST_NAME].encode(errors="replace").decode()

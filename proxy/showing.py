@@ -14,7 +14,8 @@ from proxy.control import Snapshot
 from proxy.errors import BadRequest
 from proxy.gateway import Gateway
 from proxy.metrics import Metrics
-from proxy.outcome import Outcome, plain
+from proxy.outcome import Outcome
+from proxy.safe_names import plain
 from proxy.version import VERSION
 from proxy.wire.headers import Headers
 from proxy.wire.inbound import Head

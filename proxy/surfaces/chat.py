@@ -1,16 +1,14 @@
 """``/v1/chat/completions``."""
 
-from typing import Any
-
 import msgspec
 
 from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
 from proxy.surfaces.choices import OfChoices
-from proxy.surfaces.prompt import Message, Prompt
+from proxy.surfaces.prompt import Prompt
+from proxy.surfaces.shapes import ChatBody
 from proxy.surfaces.traits import (
     EXCERPT,
-    Sampling,
     count,
     effort,
     kind_of_content,
@@ -20,19 +18,7 @@ from proxy.surfaces.traits import (
     truth,
 )
 
-
-class _Chat(Sampling):
-    messages: list[Message] = msgspec.field(default_factory=list)
-    tools: msgspec.Raw = msgspec.Raw()
-    functions: msgspec.Raw = msgspec.Raw()
-    tool_choice: Any = None
-    prediction: Any = None
-    reasoning_effort: Any = None
-    reasoning: Any = None
-    chat_template_kwargs: Any = None
-
-
-_decode = msgspec.json.Decoder(_Chat).decode
+_decode = msgspec.json.Decoder(ChatBody).decode
 
 
 class Chat(OfChoices):
@@ -66,14 +52,14 @@ class Chat(OfChoices):
         )
 
 
-def _prompt(asked: _Chat) -> Prompt:
+def _prompt(asked: ChatBody) -> Prompt:
     prompt = Prompt()
     prompt.add_tools(asked.tools or asked.functions)
     prompt.add_messages(asked.messages)
     return prompt
 
 
-def _features(asked: _Chat) -> set[str]:
+def _features(asked: ChatBody) -> set[str]:
     found = sampling_features(asked)
     if tools := asked.tools or asked.functions:
         found |= tool_features(bytes(tools), asked.tool_choice)

@@ -1,26 +1,18 @@
 """``/v1/completions``: text in, text out; prompts as text, lists of texts, token ids, lists of token ids."""
 
-from typing import Any
-
 import msgspec
 
 from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
 from proxy.surfaces.choices import OfChoices
 from proxy.surfaces.prompt import Prompt
-from proxy.surfaces.traits import EXCERPT, Sampling, count, kind_of_content, number, sampling_features, truth
+from proxy.surfaces.shapes import CompletionBody
+from proxy.surfaces.traits import EXCERPT, count, kind_of_content, number, sampling_features, truth
 
 _BYTES_PER_TOKEN = 4
 
 
-class _Completion(Sampling):
-    prompt: msgspec.Raw = msgspec.Raw()
-    suffix: Any = None
-    echo: Any = None
-    n_predict: Any = None
-
-
-_decode = msgspec.json.Decoder(_Completion).decode
+_decode = msgspec.json.Decoder(CompletionBody).decode
 _ids = msgspec.json.Decoder(list[int])
 _id_lists = msgspec.json.Decoder(list[list[int]])
 _texts = msgspec.json.Decoder(list[msgspec.Raw])
@@ -91,7 +83,7 @@ def _id_lengths(raw: bytes) -> list[int] | None:
         return None
 
 
-def _features(asked: _Completion) -> set[str]:
+def _features(asked: CompletionBody) -> set[str]:
     found = sampling_features(asked)
     if asked.suffix:
         found.add("suffix")

@@ -1,7 +1,6 @@
 """Anthropic's ``/v1/messages`` and its ``count_tokens``."""
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -11,25 +10,11 @@ from proxy.splice import splice
 from proxy.surfaces import failure
 from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
-from proxy.surfaces.prompt import Message, Prompt
+from proxy.surfaces.prompt import Prompt
+from proxy.surfaces.shapes import Message, MessagesBody
 from proxy.surfaces.traits import EXCERPT, count, effort, kind_of_content, number, tool_features, truth
 
-
-class _Messages(msgspec.Struct):
-    model: Any = None
-    stream: Any = None
-    system: msgspec.Raw = msgspec.Raw()
-    messages: list[Message] = msgspec.field(default_factory=list)
-    max_tokens: Any = None
-    temperature: Any = None
-    tools: msgspec.Raw = msgspec.Raw()
-    tool_choice: Any = None
-    stop_sequences: Any = None
-    thinking: Any = None
-    output_config: Any = None
-
-
-_decode = msgspec.json.Decoder(_Messages).decode
+_decode = msgspec.json.Decoder(MessagesBody).decode
 
 
 class Messages:
@@ -81,10 +66,10 @@ class CountTokens(Messages):
     name = "count_tokens"
     paths: tuple[str, ...] = ("/v1/messages/count_tokens", "/messages/count_tokens")
     routed = False
-    reader = None
+    reader: Callable[[], Reader] | None = None
 
 
-def _features(asked: _Messages) -> set[str]:
+def _features(asked: MessagesBody) -> set[str]:
     found = tool_features(bytes(asked.tools), asked.tool_choice)
     if asked.stop_sequences:
         found.add("stop")

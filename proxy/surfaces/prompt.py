@@ -9,10 +9,11 @@ cost an estimate, never an answer.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 from zlib import crc32
 
 import msgspec
+
+from proxy.surfaces.shapes import Message, Part
 
 _TEXTUAL = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "reasoning"})
 _STRUCTURED = frozenset(
@@ -36,23 +37,6 @@ _ROLE_SALTS = {role: crc32(role.encode()) for role in ("system", "developer", "u
 _FIRST_BORDERS, _LAST_BORDERS = 4, 12
 _QUOTE, _BRACKET = b'"['
 _NULL = memoryview(b"null")
-
-
-class Part(msgspec.Struct):
-    """One part of a message's content, in any of the three dialects."""
-
-    type: Any = None
-    text: msgspec.Raw = msgspec.Raw()
-    thinking: msgspec.Raw = msgspec.Raw()
-    content: msgspec.Raw = msgspec.Raw()
-
-
-class Message(msgspec.Struct):
-    """One message of a conversation; what it has beyond these is not text."""
-
-    role: Any = None
-    content: msgspec.Raw = msgspec.Raw()
-    tool_calls: msgspec.Raw = msgspec.Raw()
 
 
 _parts = msgspec.json.Decoder(list[Part])

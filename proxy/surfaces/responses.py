@@ -1,7 +1,5 @@
 """``/v1/responses``: OpenAI's newer surface, with typed events."""
 
-from typing import Any
-
 import msgspec
 
 from proxy.meter.responses import Responses as Reader
@@ -10,9 +8,9 @@ from proxy.surfaces import failure
 from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name, parse
 from proxy.surfaces.prompt import Prompt
+from proxy.surfaces.shapes import ResponseBody, ResponseItem
 from proxy.surfaces.traits import (
     EXCERPT,
-    Sampling,
     count,
     effort,
     format_features,
@@ -23,31 +21,8 @@ from proxy.surfaces.traits import (
     truth,
 )
 
-
-class _Item(msgspec.Struct):
-    """One item of the input: a message, a call, its output."""
-
-    type: Any = None
-    role: Any = None
-    content: msgspec.Raw = msgspec.Raw()
-    arguments: msgspec.Raw = msgspec.Raw()
-    output: msgspec.Raw = msgspec.Raw()
-
-
-class _Response(Sampling):
-    input: msgspec.Raw = msgspec.Raw()
-    instructions: msgspec.Raw = msgspec.Raw()
-    max_output_tokens: Any = None
-    text: Any = None
-    reasoning: Any = None
-    tools: msgspec.Raw = msgspec.Raw()
-    tool_choice: Any = None
-    top_logprobs: Any = None
-    previous_response_id: Any = None
-
-
-_decode = msgspec.json.Decoder(_Response).decode
-_items = msgspec.json.Decoder(list[_Item])
+_decode = msgspec.json.Decoder(ResponseBody).decode
+_items = msgspec.json.Decoder(list[ResponseItem])
 
 
 class Responses:
@@ -95,7 +70,7 @@ class Responses:
         return failure.responses(message, code)
 
 
-def _add_input(prompt: Prompt, raw: bytes) -> _Item | None:
+def _add_input(prompt: Prompt, raw: bytes) -> ResponseItem | None:
     """Adds a text or a list of items; returns the last item."""
     try:
         items = _items.decode(raw) if raw.startswith(b"[") else None
@@ -114,7 +89,7 @@ def _add_input(prompt: Prompt, raw: bytes) -> _Item | None:
     return items[-1] if items else None
 
 
-def _features(asked: _Response) -> set[str]:
+def _features(asked: ResponseBody) -> set[str]:
     found = sampling_features(asked)
     found |= format_features(asked.text)
     found |= tool_features(bytes(asked.tools), asked.tool_choice)

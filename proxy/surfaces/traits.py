@@ -5,9 +5,8 @@ Cheap guesses on purpose: they choose priors and keys, never whether a request i
 
 import math
 import re
-from typing import Any
 
-import msgspec
+from proxy.surfaces.shapes import Sampling
 
 _WORD = re.compile(r"[a-z_-]{1,16}")
 _LONG_INPUT = 24 << 10  # bytes
@@ -27,37 +26,6 @@ _EDIT_WISHES = (
     b"apply",
     b"add ",
 )
-
-
-class Sampling(msgspec.Struct):
-    """Fields the OpenAI-like surfaces share. Any type is taken: odd values are for the engine to judge."""
-
-    model: Any = None
-    stream: Any = None
-    stream_options: Any = msgspec.UNSET
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    n: Any = None
-    best_of: Any = None
-    temperature: Any = None
-    min_p: Any = None
-    logit_bias: Any = None
-    logprobs: Any = None
-    prompt_logprobs: Any = None
-    stop: Any = None
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    grammar: Any = None
-    json_schema: Any = None
-    regex: Any = None
-    ebnf: Any = None
-    use_beam_search: Any = None
-    ignore_eos: Any = None
-    min_tokens: Any = None
 
 
 def sampling_features(asked: Sampling) -> set[str]:
