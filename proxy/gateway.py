@@ -49,6 +49,16 @@ def tell_all(listeners: Iterable[Callable[[Told], None]], what: Told) -> None:
             log.exception("a listener failed")
 
 
+def steady_clock() -> Callable[[], float]:
+    """Tells seconds since the Unix epoch that never run backwards within this process."""
+    epoch = time.time() - time.monotonic()
+
+    def now() -> float:
+        return epoch + time.monotonic()
+
+    return now
+
+
 def _nobody(_: object) -> None:
     """Nobody listens (tests, replay)."""
 
@@ -90,8 +100,12 @@ def _pulse(now: float, backend: str, streams: list[Relay]) -> Pulse:
 class Gateway:
     """See the module. Also the ``Door`` of the server protocols."""
 
-    def __init__(self, config: Config, backends: Mapping[str, Backend], keys: Keys) -> None:
+    def __init__(
+        self, config: Config, backends: Mapping[str, Backend], keys: Keys, now: Callable[[], float] | None = None
+    ) -> None:
+        """``now`` is ``steady_clock`` but for a test's own."""
         self.config = config
+        self.now = now or steady_clock()
         self.backends = backends
         self.keys = keys
         self.fleet = Fleet(config.policy)
@@ -114,12 +128,7 @@ class Gateway:
         self.surface_at = self.routes.at
         self._dropped = FORWARDED if config.server.forwarded == "drop" else frozenset()
         self._forwards = config.server.forwarded == "append"
-        self._epoch = time.time() - time.monotonic()
         self._ids: set[str] = set()
-
-    def now(self) -> float:
-        """Seconds since the Unix epoch that never run backwards within this process."""
-        return self._epoch + time.monotonic()
 
     # -- facts
     def observe(self, event: Event) -> None:

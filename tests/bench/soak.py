@@ -85,7 +85,7 @@ class FastMotion:
 async def _day(file: Path, hours: float, seen: Callable[[float], None]) -> None:
     async with serving(load(file)) as (app, ports, _):
         clock = FastMotion(app.gateway.now())
-        app.gateway.now = clock  # type: ignore[method-assign]  # time is the one thing that is not real here
+        app.gateway.now = clock  # time is the one thing that is not real here
         body = json.dumps({"model": "stub-model", "messages": [{"role": "user", "content": "word " * 100}]}).encode()
         request = post(body, headers=f"content-type: application/json\r\nauthorization: Bearer {KEY}\r\n")
         minutes = round(hours * 60)

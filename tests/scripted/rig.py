@@ -30,21 +30,11 @@ FORMS = ("fast", "portable")
 """The protocol of ``proxy.wire.server``, and the ASGI application under stock uvicorn with h11."""
 
 
-class TimedGateway(Gateway):
-    """The gateway with a test's clock."""
-
-    clock: Clock
-
-    def now(self) -> float:
-        return self.clock()
-
-
 class TimedSite:
     """What ``proxy.app.Application`` puts together, with a test's clock and nothing that runs by itself."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
-        self.gateway = TimedGateway(config, build(config), Keys(config.keys.sha256, config.keys.file))
-        self.gateway.clock = clock
+        self.gateway = Gateway(config, build(config), Keys(config.keys.sha256, config.keys.file), clock)
         self.metrics = Metrics("test", config.policy.name)
         admin_key = config.server.admin_key_sha256
         self.showing = Showing(self.gateway, self.metrics, None if admin_key is None else bytes.fromhex(admin_key))
