@@ -19,8 +19,8 @@ from proxy.demo.lanes import Lanes, lanes
 from proxy.demo.table import caption, tables
 from proxy.demo.traffic import EACH, Answered, send
 from proxy.outcome import Outcome
-from proxy.probe import APP as PROBE
 from proxy.serving import Ports, serving
+from proxy.wire.nobody import APP as PROBE
 
 COLD_REQUESTS = 3
 """Instead of 10: thirty requests are few, and the rule that is to be shown should decide most of them."""

@@ -35,6 +35,11 @@ def ignored_until(buffer: bytes, start: int) -> int:
     return found.end() if found else start
 
 
+def between(buffer: bytes, start: int, end: int) -> bytes:
+    """``buffer[start:end]``, and nothing where the end comes first: there mypyc 2.4 raises SystemError."""
+    return buffer[start:end] if start < end else b""
+
+
 def comments(block: bytes) -> bytes:
     """The comment lines of a block, line ends included."""
     return b"".join(line for line in block.splitlines(keepends=True) if line.startswith(b":"))

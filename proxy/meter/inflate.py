@@ -2,7 +2,7 @@
 
 import zlib
 
-from proxy.meter.base import Facts
+from proxy.meter.base import Facts, Meter
 from proxy.meter.stream import StreamMeter
 
 _LARGEST_OUTPUT = 8 << 20  # decompressed bytes of one read; more is no answer of an engine
@@ -11,10 +11,10 @@ _GZIP, _ZLIB, _BARE = 31, 15, -15  # zlib's wbits
 _UNREADABLE = "unreadable"
 
 
-class Inflating:
+class Inflating(Meter):
     """A meter around another. What cannot be decompressed is passed on unread; see ``Meter``."""
 
-    __slots__ = ("_coding", "_head", "_inflate", "_inner", "_window", "events", "first_token_at")
+    __slots__ = ("_coding", "_head", "_inflate", "_inner", "_window")
 
     def __init__(self, inner: StreamMeter, coding: str) -> None:
         self.first_token_at: float | None = None

@@ -8,7 +8,7 @@ decided by its first byte, because engines answer streams with JSON and the othe
 from functools import cache
 
 from proxy.meter import blocks
-from proxy.meter.base import Facts
+from proxy.meter.base import Facts, Meter
 from proxy.meter.reader import Reader, Seen
 from proxy.meter.template import NEVER, Template, count_fitting, learn
 
@@ -28,7 +28,7 @@ def _marks(text_keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return tuple(b'"' + key + b'"' for key in text_keys)
 
 
-class StreamMeter:
+class StreamMeter(Meter):
     """A meter for identity-coded bodies; see ``proxy.meter.base.Meter``."""
 
     __slots__ = (
@@ -49,8 +49,6 @@ class StreamMeter:
         "_swallow",
         "_template",
         "_unused",
-        "events",
-        "first_token_at",
     )
 
     def __init__(self, reader: Reader, event_stream: bool, strip_usage: bool) -> None:
@@ -156,7 +154,7 @@ class StreamMeter:
         rest = self._keep_partial(buffer, start)
         if not kept and not cut and not sent:
             return buffer if rest == len(buffer) else buffer[:rest]
-        return b"".join(kept) + buffer[max(cut, sent) : rest]
+        return b"".join(kept) + blocks.between(buffer, max(cut, sent), rest)
 
     def _read_blocks(self, buffer: bytes, sent: int, at: float) -> tuple[int, list[bytes], int]:
         """Reads the complete blocks: (where the rest begins, pieces to send, from where on all is to be sent)."""
@@ -164,14 +162,14 @@ class StreamMeter:
         kept: list[bytes] = []
         start, cut = 0, 0
         while (end := block_end(buffer, start)) >= 0:
+            begin, start = blocks.ignored_until(buffer, start), end
             if self._oversize:
                 self._oversize = False
                 self._count(at)
-            elif self._read_block(block := buffer[(start := blocks.ignored_until(buffer, start)) : end], at):
-                kept += (buffer[max(cut, sent) : start], blocks.comments(block))
+            elif self._read_block(block := blocks.between(buffer, begin, end), at):
+                kept += (blocks.between(buffer, max(cut, sent), begin), blocks.comments(block))
                 cut = end
                 self._swallow = end == len(buffer) and block.endswith(b"\r")
-            start = end
         return start, kept, cut
 
     def _keep_partial(self, buffer: bytes, start: int) -> int:

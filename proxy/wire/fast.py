@@ -7,7 +7,7 @@ from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
 from proxy.wire.door import Door, too_large
 from proxy.wire.headers import BODILESS, Headers, status_line
-from proxy.wire.inbound import Head, Passport, Served, answer_error
+from proxy.wire.inbound import Head, Inbound, Passport, Served, answer_error
 
 SWALLOWED_BYTES = 16 * 1024 * 1024
 """Body bytes read and thrown away after an early refusal, so that the client sees the answer and not a reset."""
@@ -28,7 +28,7 @@ class Carrier(Protocol):
         """The next request of the connection may be worked on."""
 
 
-class FastInbound:
+class FastInbound(Inbound):
     """A request on the fast way; stands in for uvicorn's cycle, whose few attributes it shares."""
 
     __slots__ = (
@@ -41,17 +41,9 @@ class FastInbound:
         "answered",
         "current",
         "disconnected",
-        "head",
-        "id",
         "keep_alive",
-        "passport",
-        "peer",
         "received",
         "response_complete",
-        "scheme",
-        "served",
-        "started",
-        "surface",
     )
 
     def __init__(self, protocol: Carrier, surface: Surface, head: Head, keep_alive: bool) -> None:

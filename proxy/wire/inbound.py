@@ -5,6 +5,7 @@ socket itself, ``proxy.wire.portable`` speaks ASGI. Both hand the finished reque
 are driven by the relay through these methods; neither knows what a lane is.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 from proxy import errors
@@ -76,8 +77,10 @@ class Served(Protocol):
         """The buffer drained; go on."""
 
 
-class Inbound(Protocol):
+class Inbound(ABC):
     """A complete request, and where its answer goes."""
+
+    __slots__ = ("head", "id", "passport", "peer", "scheme", "served", "started", "surface")
 
     surface: Surface
     head: Head
@@ -92,25 +95,32 @@ class Inbound(Protocol):
     started: bool
     """The status line was sent."""
 
+    @abstractmethod
     def body(self) -> bytes:
         """The request body, transfer coding removed, content coding kept."""
 
+    @abstractmethod
     def start(self, status: int, reason: bytes | None, lines: list[bytes], length: int | None) -> None:
         """Send the head. ``lines`` are whole header lines, sometimes several in one piece; ``length`` None means that
         only the end tells."""
 
+    @abstractmethod
     def write(self, data: bytes) -> None:
         """Send body bytes."""
 
+    @abstractmethod
     def write_chunks(self, data: bytes, payload: bytes) -> None:
         """As ``write(payload)``, which ``data`` holds in whole chunks of HTTP/1.1."""
 
+    @abstractmethod
     def finish(self, trailers: Headers) -> None:
         """The answer is complete."""
 
+    @abstractmethod
     def answer(self, status: int, reason: bytes | None, lines: list[bytes], data: bytes) -> None:
         """``start``, ``write`` and ``finish`` of an answer that is all there and whose status allows a body."""
 
+    @abstractmethod
     def abort(self) -> None:
         """End so that the client can tell the answer is not complete; what was written before still arrives."""
 

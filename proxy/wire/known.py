@@ -5,7 +5,6 @@ those of a head that llhttp took apart before, it would find the same again; to 
 """
 
 import re
-from typing import NamedTuple
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})\r\n", re.IGNORECASE)
 _DIGITS = 15
@@ -13,11 +12,14 @@ TRIES = 16
 """Heads of a connection that may differ, one after the other, before it is no longer worth comparing them."""
 
 
-class Known(NamedTuple):
+class Known:
     """The bytes of a head before and behind the digits of its Content-Length."""
 
-    before: bytes
-    after: bytes
+    __slots__ = ("after", "before")
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self.before = before
+        self.after = after
 
     def body_of(self, data: bytes) -> tuple[int, int] | None:
         """Where the body begins and how long it is, when ``data`` begins with this head."""
@@ -25,8 +27,10 @@ class Known(NamedTuple):
             return None
         start = len(self.before)
         end = data.find(b"\r", start, start + _DIGITS + 1)
+        if end < 0:
+            return None
         digits = data[start:end]
-        if end < 0 or not digits.isdigit() or not data.startswith(self.after, end):
+        if not digits.isdigit() or not data.startswith(self.after, end):
             return None
         return end + len(self.after), int(digits)
 

@@ -12,7 +12,7 @@ from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
 from proxy.wire.door import Door, too_large
 from proxy.wire.headers import Headers, origin_form
-from proxy.wire.inbound import Head, Passport, Served, answer_error
+from proxy.wire.inbound import Head, Inbound, Passport, Served, answer_error
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -28,7 +28,7 @@ class TruncatedAnswer(Exception):  # raised towards the server, which then cuts 
     """The answer could not be completed; the server must not end it cleanly."""
 
 
-class AsgiInbound:
+class AsgiInbound(Inbound):
     """A request that came as an ASGI scope."""
 
     def __init__(self, scope: Scope, surface: Surface) -> None:

@@ -237,7 +237,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:
-        self.url += url
+        self.url = self.url + url
         if len(self.url) > self.door.max_header_bytes:
             self._give_up(GatewayError("uri_too_long", "The request's URL is too long."))
 
