@@ -14,7 +14,7 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
         --constraint constraints.txt --requirement requirements.txt \
     && /venv/bin/pip uninstall --yes --quiet pip setuptools
-# The judgement becomes machine code here (deploy/build_hook.py); compiler and builder stay behind in this stage.
+# Judgement and relay become machine code here (deploy/build_hook.py); compiler and builder stay behind in this stage.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 COPY LICENSE README.md ./
 COPY deploy/build_hook.py deploy/

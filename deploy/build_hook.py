@@ -1,8 +1,9 @@
-"""Build hook: with DRAFTLANE_COMPILE=1 a wheel holds the judgement as machine code beside its source.
+"""Build hook: with DRAFTLANE_COMPILE=1 a wheel holds what a request passes as machine code beside its source.
 
-mypyc, which mypy brings along, translates the typed modules of ``policies`` as they are: the same decisions, each in
-less than half the time (docs/speed.md). Without the variable the wheel is pure Python and needs no C compiler. An editable
-installation is always pure: a stale translation would hide the source that is being edited.
+mypyc, which mypy brings along, translates the typed modules of the judgement, and those of the relay, as they are and all in
+one unit, so that they call each other directly: the same decisions and the same bytes, in half the time (docs/speed.md).
+Without the variable the wheel is pure Python and needs no C compiler. An editable installation is always pure: a stale
+translation would hide the source that is being edited.
 """
 
 import os
@@ -16,10 +17,20 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 WISH = "DRAFTLANE_COMPILE"
+PACKAGES = ("policies", "proxy")
 RECORDS = ("decision", "events", "lesson", "settings")
-"""Stay source: their annotations are read at run time, and mypyc keeps none."""
+"""Of ``policies``; stay source: their annotations are read at run time, and mypyc keeps none."""
 OFF_THE_WAY = ("__init__", "explain", "keepsake", "replay", "roofline", "simulation", "snapshot")
-"""Stay source, with all that begins like them: no request waits for them."""
+"""Of ``policies``; stay source, with all that begins like them: no request waits for them."""
+ON_THE_WAY = (
+    *("door", "ending", "gateway", "histogram", "log", "metrics", "models", "outbox", "pace", "patience", "relay"),
+    *("safe_names", "splice", "waves", "meter/*", "wire/*"),
+    *("surfaces/base", "surfaces/body", "surfaces/chat", "surfaces/choices", "surfaces/completions"),
+    *("surfaces/failure", "surfaces/messages", "surfaces/prompt", "surfaces/responses", "surfaces/traits"),
+)
+"""Of ``proxy``: what every request passes. The records that msgspec reads (``outcome``, ``surfaces/shapes``) are not among it."""
+OF_UVICORN = "wire/server"
+"""Stays source: its class comes from uvicorn's, and a translated one may not."""
 
 
 def wanted() -> bool:
@@ -30,19 +41,21 @@ def wanted() -> bool:
     return word == "1"
 
 
-def translated(package: Path) -> list[Path]:
-    """The modules that become machine code."""
-    return sorted(
-        path for path in package.glob("*.py") if path.stem not in RECORDS and not path.stem.startswith(OFF_THE_WAY)
-    )
+def translated(root: Path) -> list[str]:
+    """The modules that become machine code, as paths below ``root``."""
+    judgement = [path.stem for path in (root / "policies").glob("*.py")]
+    deciding = [f"policies/{name}" for name in judgement if name not in RECORDS and not name.startswith(OFF_THE_WAY)]
+    passed = [path for name in ON_THE_WAY for path in (root / "proxy").glob(f"{name}.py")]
+    relaying = {str(path.relative_to(root).with_suffix("")) for path in passed} - {f"proxy/{OF_UVICORN}"}
+    return [f"{name}.py" for name in sorted((*deciding, *relaying))]
 
 
-def compiled(package: Path, workshop: Path) -> list[Path]:
-    """Translate a copy of the package inside ``workshop``; the extension modules. Raises RuntimeError with the tool's words."""
-    shutil.copytree(package, workshop / package.name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    names = [f"{package.name}/{path.name}" for path in translated(package)]
+def compiled(root: Path, workshop: Path) -> list[Path]:
+    """Translate a copy of the packages inside ``workshop``; the extension modules. Raises RuntimeError with the tool's words."""
+    for package in PACKAGES:
+        shutil.copytree(root / package, workshop / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     done = subprocess.run(
-        [sys.executable, "-m", "mypyc", "--strict", *names],
+        [sys.executable, "-m", "mypyc", "--strict", *translated(root)],
         cwd=workshop,
         env=os.environ | {"MYPYPATH": "."},
         stdout=subprocess.PIPE,
@@ -52,12 +65,13 @@ def compiled(package: Path, workshop: Path) -> list[Path]:
     )
     if done.returncode:
         raise RuntimeError(
-            f"mypyc could not compile {package.name} (it needs a C compiler and Python's headers):\n{done.stdout[-2000:]}"
+            f"mypyc could not translate draftlane (it needs a C compiler and Python's headers):\n{done.stdout[-2000:]}"
         )
-    return sorted([*workshop.glob("*.so"), *(workshop / package.name).glob("*.so")])
+    made = workshop.glob("*.so"), *((workshop / package).rglob("*.so") for package in PACKAGES)
+    return sorted(path for paths in made for path in paths)
 
 
-class CompiledJudgement(BuildHookInterface):  # type: ignore[type-arg]  # any builder will do
+class Compiled(BuildHookInterface):  # type: ignore[type-arg]  # any builder will do
     """What hatchling calls; see the module."""
 
     def dependencies(self) -> list[str]:
@@ -70,7 +84,7 @@ class CompiledJudgement(BuildHookInterface):  # type: ignore[type-arg]  # any bu
             return
         self._workshop = tempfile.TemporaryDirectory(prefix="draftlane-")  # goes by itself should the build fail
         workshop = Path(self._workshop.name)
-        modules = compiled(Path(self.root) / "policies", workshop)
+        modules = compiled(Path(self.root), workshop)
         build_data["force_include"] |= {str(path): str(path.relative_to(workshop)) for path in modules}
         build_data["infer_tag"] = True
         build_data["pure_python"] = False

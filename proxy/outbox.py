@@ -71,7 +71,7 @@ class Outbox(Generic[Item, Packed]):
         self._packing = threading.Lock()
         self._quiet_until = 0.0
         self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._writer: threading.Thread | None = None
 
     def __len__(self) -> int:
         return len(self._fresh) + self._waiting
@@ -103,19 +103,19 @@ class Outbox(Generic[Item, Packed]):
 
     def start(self) -> None:
         """Start the writing thread (after a fork, not before: threads do not survive one)."""
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._writer.start()
 
     def close(self, wait_seconds: float = 5.0) -> None:
         """Write what is queued and end the thread. What cannot be written within ``wait_seconds`` is lost."""
-        if self._thread is None:
+        if self._writer is None:
             return
         if self._missing:
             self._fresh.append(Dropped(self._missing))
             self._missing = 0
         self._closing.set()
-        self._thread.join(wait_seconds)
-        self._thread = None
+        self._writer.join(wait_seconds)
+        self._writer = None
 
     def _pack_fresh(self) -> None:
         """One thread at a time; the list itself is only ever appended to, and cut at its beginning, in one step each."""

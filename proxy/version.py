@@ -6,6 +6,6 @@ VERSION = "0.1.0"
 
 
 def compiled() -> bool:
-    """Whether the judgement runs as machine code (``deploy/build_hook.py``) or from its source."""
+    """Whether judgement and relay run as machine code (``deploy/build_hook.py``) or from its source."""
     found = find_spec("policies.decide")
     return found is not None and not (found.origin or "").endswith(".py")

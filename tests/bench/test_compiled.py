@@ -1,4 +1,4 @@
-"""The compiled judgement is the same judgement: what passes from source passes as machine code, figures to the last bit."""
+"""Compiled it is the same gateway: what passes from source passes as machine code, figures to the last bit."""
 
 import subprocess
 import sys
@@ -12,6 +12,20 @@ from tests.bench.overhead_loads import compiler
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler (cc or gcc)")
 FOLDED = ("tests/policies", "tests/playbooks", "tests/proxy/test_app_journal.py", "tests/proxy/test_replay_command.py")
 """Everything about the fold, and what is read back of what it wrote."""
+RELAYED = (
+    *(
+        f"tests/wire/test_{what}.py"
+        for what in ("answers", "both_forms", "known_heads", "splits", "waves", "whole_chunks")
+    ),
+    *(
+        "tests/proxy/meter",
+        "tests/proxy/surfaces",
+        "tests/proxy/test_splice.py",
+        "tests/proxy/test_log.py",
+        "tests/fuzz",
+    ),
+)
+"""What of the relay depends on bytes and their cuts: slices of mypyc's are not always Python's (``proxy.meter.blocks.between``)."""
 TRACE = "t_s,client,input_tokens,output_tokens\n" + "".join(
     f"{0.05 * number:.2f},{'ab'[number % 3 == 0]},{200 + 97 * number % 4000},{20 + 31 * number % 900}\n"
     for number in range(600)
@@ -33,13 +47,13 @@ def said(*words: str, path: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_says_that_it_is_compiled(app: Path) -> None:
     assert said("-m", "proxy", "--version", path=app).strip().endswith(", compiled")
     assert "compiled" not in said("-m", "proxy", "--version", path=ROOT)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_simulation_comes_out_to_the_last_bit_as_from_source(app: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE)
@@ -47,7 +61,8 @@ def test_a_simulation_comes_out_to_the_last_bit_as_from_source(app: Path, tmp_pa
     assert said(*words, path=app) == said(*words, path=ROOT)
 
 
-@pytest.mark.timeout(300)
-def test_what_is_tested_of_the_fold_holds_compiled_too(app: Path) -> None:
-    told = said("-m", "pytest", "-q", "-o", f"pythonpath={app} .", "-p", "no:cacheprovider", *FOLDED, path=app)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("tests", [FOLDED, RELAYED], ids=["fold", "relay"])
+def test_what_is_tested_of_it_holds_compiled_too(tests: tuple[str, ...], app: Path) -> None:
+    told = said("-m", "pytest", "-q", "-o", f"pythonpath={app} .", "-p", "no:cacheprovider", *tests, path=app)
     assert " passed" in told or "[100%]" in told
