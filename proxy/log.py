@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO
 
 import msgspec
 
@@ -35,11 +35,14 @@ class Said(NamedTuple):
     exception: str | None = None
 
 
-class Decided(NamedTuple):
+class Decided:
     """A request that is over."""
 
-    at: float
-    told: Outcome
+    __slots__ = ("at", "told")
+
+    def __init__(self, at: float, told: Outcome) -> None:
+        self.at = at
+        self.told = told
 
 
 Line = Said | Decided
@@ -145,7 +148,7 @@ def _said(record: logging.LogRecord) -> Said:
     return Said(record.created, record.levelname.lower(), record.name, message, exception)
 
 
-_encode = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def _json(line: Line | Dropped) -> str:
@@ -236,7 +239,7 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-_SECRETS = re.compile(r"(?i)(bearer\s+|x-api-key\W{1,4}|api_key\W{1,4}|://[^/\s:@]*:(?=[^\s\"']*@))[^\s\"',@]+")
+_SECRETS: Final = re.compile(r"(?i)(bearer\s+|x-api-key\W{1,4}|api_key\W{1,4}|://[^/\s:@]*:(?=[^\s\"']*@))[^\s\"',@]+")
 
 
 def _without_secrets(text: str) -> str:

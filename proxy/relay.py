@@ -7,7 +7,7 @@ byte, so that until then a failed or hung backend can be replaced unseen; after 
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policies.decision import Decision
 from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, FirstToken, Refused
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("draftlane.relay")
 NOTHING: frozenset[bytes] = frozenset()
-CODING = frozenset((b"content-encoding",))
-NEGOTIATION = frozenset((b"accept-encoding",))
-NOTHING_TOLD = Facts()
-REFUSAL_BYTES = 65536
+CODING: Final = frozenset((b"content-encoding",))
+NEGOTIATION: Final = frozenset((b"accept-encoding",))
+NOTHING_ASKED: Final = Asked()
+NOTHING_TOLD: Final = Facts()
+REFUSAL_BYTES: Final = 65536
 """A 400 longer than this is no refusal of a feature; it is passed on as it comes."""
 
 
@@ -83,7 +84,7 @@ class Relay:
         self.began_at = gateway.now()
         self.sent_at = self.heard_at = self.began_at
         self.first_token_at: float | None = None
-        self.asked = Asked()
+        self.asked = NOTHING_ASKED
         self.decision: Decision | None = None
         self.backend: Backend | None = None
         self.exchange: Exchange | None = None

@@ -5,14 +5,15 @@ line dispatches; several ``data`` lines join with LF; a line that starts with a 
 """
 
 import re
+from typing import Final
 
 # Atomic groups, or "\r\n" would backtrack into two line ends and count as a blank line.
-_BLANK_LINE = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
-_IGNORED_LINES = re.compile(rb"(?:(?::[^\r\n]*)?(?>\r\n|\r|\n))*")
+_BLANK_LINE: Final = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+_IGNORED_LINES: Final = re.compile(rb"(?:(?::[^\r\n]*)?(?>\r\n|\r|\n))*")
 _IGNORED_STARTS = (b":", b"\r", b"\n")
-_BOM = b"\xef\xbb\xbf"
-_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*[^\s\]]')
-_NO_OBJECT = re.compile(rb"(?:(?!data:)[^\r\n]*[\r\n]+)*data:[ \t]*[^\s{]")
+_BOM: Final = b"\xef\xbb\xbf"
+_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*[^\s\]]')
+_NO_OBJECT: Final = re.compile(rb"(?:(?!data:)[^\r\n]*[\r\n]+)*data:[ \t]*[^\s{]")
 
 
 def block_end(buffer: bytes, start: int) -> int:

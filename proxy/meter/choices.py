@@ -1,10 +1,12 @@
 """Chat and text completions, as vLLM, llama.cpp, SGLang and OpenAI answer them."""
 
+from typing import Final
+
 from proxy.meter.reader import CONTENT, NOTHING, USAGE_ONLY, Seen
 from proxy.meter.tally import JsonObject, Tally, as_list, as_object, json_object
 
 _RARER = ("tool_calls", "reasoning_content", "reasoning", "function_call", "refusal", "audio")
-_ENGINE_NOTES = frozenset({"metrics", "timings", "sglext", "meta_info", "error", "detail"})
+_ENGINE_NOTES: Final = frozenset({"metrics", "timings", "sglext", "meta_info", "error", "detail"})
 
 
 class Choices:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from typing import Final
 
 import msgspec
 
@@ -10,8 +11,8 @@ from proxy.meter.base import Facts
 
 JsonObject = Mapping[str, object]
 _NOTHING: dict[str, object] = {}
-_decode = msgspec.json.Decoder().decode
-_MESSAGE_CHARS = 300
+_decode: Final = msgspec.json.Decoder().decode
+_MESSAGE_CHARS: Final = 300
 
 _STEPS = ("num_spec_steps", "num_drafts", "spec_verify_ct")
 _DRAFTED = ("num_draft_tokens", "spec_draft_token_num")
@@ -173,8 +174,9 @@ class Tally:
             drafted,
             accepted,
             self._per_position,
-            error=self.error,
-            largest_event_tokens=self._largest_event,
+            False,
+            self.error,
+            self._largest_event,
         )
 
     def _read_by_timings(self, prompt: int | None, cached: int | None) -> tuple[int | None, int | None]:

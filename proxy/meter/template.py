@@ -1,7 +1,7 @@
 """What stays the same from one event of a stream to the next, so that only its text need be looked at."""
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Template(NamedTuple):
@@ -15,13 +15,13 @@ class Template(NamedTuple):
     """From the text to an event number that is different in each event; ``after`` then begins behind it."""
 
 
-_STRING_VALUE = re.compile(rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
+_STRING_VALUE: Final = re.compile(rb'\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
 
 
-_EVENT_NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
+_EVENT_NUMBER: Final = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 
 # No event can begin so: 0xFF is in no UTF-8 text.
-NEVER = Template(b"\xff", b"\xff", b"\xff\xff")
+NEVER: Final = Template(b"\xff", b"\xff", b"\xff\xff")
 
 
 def learn(block: bytes, marks: tuple[bytes, ...]) -> Template:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -11,9 +11,9 @@ from proxy.errors import BadRequest
 from proxy.splice import members
 
 T = TypeVar("T")
-_BOM = b"\xef\xbb\xbf"
-_SMALL = 4 << 10
-_WINDOW = 2 << 10
+_BOM: Final = b"\xef\xbb\xbf"
+_SMALL: Final = 4 << 10
+_WINDOW: Final = 2 << 10
 
 
 def parse(body: bytes, decode: Callable[[bytes], T]) -> T:

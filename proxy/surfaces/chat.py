@@ -1,5 +1,7 @@
 """``/v1/chat/completions``."""
 
+from typing import Final
+
 import msgspec
 
 from proxy.surfaces.base import Asked
@@ -18,7 +20,7 @@ from proxy.surfaces.traits import (
     truth,
 )
 
-_decode = msgspec.json.Decoder(ChatBody).decode
+_decode: Final = msgspec.json.Decoder(ChatBody).decode
 
 
 class Chat(OfChoices):

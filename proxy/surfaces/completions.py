@@ -1,5 +1,7 @@
 """``/v1/completions``: text in, text out; prompts as text, lists of texts, token ids, lists of token ids."""
 
+from typing import Final
+
 import msgspec
 
 from proxy.surfaces.base import Asked
@@ -9,13 +11,13 @@ from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import CompletionBody
 from proxy.surfaces.traits import EXCERPT, count, kind_of_content, number, sampling_features, truth
 
-_BYTES_PER_TOKEN = 4
+_BYTES_PER_TOKEN: Final = 4
 
 
-_decode = msgspec.json.Decoder(CompletionBody).decode
-_ids = msgspec.json.Decoder(list[int])
-_id_lists = msgspec.json.Decoder(list[list[int]])
-_texts = msgspec.json.Decoder(list[msgspec.Raw])
+_decode: Final = msgspec.json.Decoder(CompletionBody).decode
+_ids: Final = msgspec.json.Decoder(list[int])
+_id_lists: Final = msgspec.json.Decoder(list[list[int]])
+_texts: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Completions(OfChoices):

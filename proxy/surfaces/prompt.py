@@ -9,14 +9,17 @@ cost an estimate, never an answer.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 from zlib import crc32
 
 import msgspec
 
 from proxy.surfaces.shapes import Message, Part
 
-_TEXTUAL = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "reasoning"})
-_STRUCTURED = frozenset(
+_TEXTUAL: Final = frozenset(
+    {"text", "input_text", "output_text", "refusal", "thinking", "redacted_thinking", "reasoning"}
+)
+_STRUCTURED: Final = frozenset(
     {
         "tool_use",
         "tool_result",
@@ -29,18 +32,25 @@ _STRUCTURED = frozenset(
         "item_reference",
     }
 )
-_HASHED_WHOLE, _END, _SLICE, _SLICES = 32 << 10, 8 << 10, 1 << 10, 16
+_HASHED_WHOLE: Final = 32 << 10
+_END: Final = 8 << 10
+_SLICE: Final = 1 << 10
+_SLICES: Final = 16
 """Bytes, but for the number of slices. A longer text is hashed in part: all of 100 KB would cost a tenth of the whole request."""
-_SAMPLE = 16 << 10
+_SAMPLE: Final = 16 << 10
 _SYSTEM = ("system", "developer")
-_ROLE_SALTS = {role: crc32(role.encode()) for role in ("system", "developer", "user", "assistant", "tool", "function")}
-_FIRST_BORDERS, _LAST_BORDERS = 4, 12
-_QUOTE, _BRACKET = b'"['
-_NULL = memoryview(b"null")
+_ROLE_SALTS: Final = {
+    role: crc32(role.encode()) for role in ("system", "developer", "user", "assistant", "tool", "function")
+}
+_FIRST_BORDERS: Final = 4
+_LAST_BORDERS: Final = 12
+_QUOTE: Final = ord('"')
+_BRACKET: Final = ord("[")
+_NULL: Final = memoryview(b"null")
 
 
-_parts = msgspec.json.Decoder(list[Part])
-_string = msgspec.json.Decoder(str)
+_parts: Final = msgspec.json.Decoder(list[Part])
+_string: Final = msgspec.json.Decoder(str)
 
 
 class Prompt:

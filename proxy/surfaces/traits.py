@@ -5,11 +5,12 @@ Cheap guesses on purpose: they choose priors and keys, never whether a request i
 
 import math
 import re
+from typing import Final
 
 from proxy.surfaces.shapes import Sampling
 
-_WORD = re.compile(r"[a-z_-]{1,16}")
-_LONG_INPUT = 24 << 10  # bytes
+_WORD: Final = re.compile(r"[a-z_-]{1,16}")
+_LONG_INPUT: Final = 24 << 10  # bytes
 _CODE_MARKS = (b"```", b"def ", b"function ", b"import ", b"#include", b"class ", b"return ", b"const ", b"public ")
 _DIFF_MARKS = (b"<<<<<<< ", b"diff --git", b"\\n@@ -", b"\\n+++ ", b"*** Begin Patch", b"*** Update File")
 _EDIT_WISHES = (
@@ -131,7 +132,7 @@ def kind_of_content(excerpt: bytes, size: int, features: set[str]) -> str:
     if "json_schema" in features or "json_object" in features:
         return "json"
     # Code and diffs have lines; this one look spares most requests all the others.
-    lines = b"\\n" in excerpt
+    lines = excerpt.find(b"\\n") >= 0  # ``in`` takes a number, too, and tries that first
     if lines and _any_of(_DIFF_MARKS, excerpt):
         return "code-edit"
     code = lines and _any_of(_CODE_MARKS, excerpt)
@@ -148,5 +149,5 @@ def _any_of(marks: tuple[bytes, ...], text: bytes) -> bool:
     return any(mark in text for mark in marks)
 
 
-EXCERPT = 2 << 10
+EXCERPT: Final = 2 << 10
 """Bytes of text that are looked at to guess the kind of content."""

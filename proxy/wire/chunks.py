@@ -7,9 +7,10 @@ chunk, a chunk cut in two, what is no hexadecimal number) is for the parser, whi
 
 import re
 from functools import lru_cache
+from typing import Final
 
-_HEX = re.compile(rb"[0-9a-fA-F]{1,6}")
-_LONGEST = 8
+_HEX: Final = re.compile(rb"[0-9a-fA-F]{1,6}")
+_LONGEST: Final = 8
 """Digits of a size and the line end after it."""
 
 

@@ -84,9 +84,16 @@ class FastInbound(Inbound):
         elif self.current:
             self._protocol.door.enter(self, self.surface)
 
-    def begin(self) -> None:
-        """The requests before this one on its connection are answered."""
+    def admit(self, length: int | None) -> bool:
+        """The requests before this one on its connection are answered. False: it was refused."""
         self.current = True
+        refusal = self._protocol.door.refuse_early(self, length)
+        if refusal is not None:
+            self.refuse(refusal)
+        return refusal is None
+
+    def begin(self) -> None:
+        """Work on it, if it is all here."""
         if self.received and not self.answered:
             self._protocol.door.enter(self, self.surface)
 

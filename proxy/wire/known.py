@@ -5,10 +5,11 @@ those of a head that llhttp took apart before, it would find the same again; to 
 """
 
 import re
+from typing import Final
 
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})\r\n", re.IGNORECASE)
-_DIGITS = 15
-TRIES = 16
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})\r\n", re.IGNORECASE)
+_DIGITS: Final = 15
+TRIES: Final = 16
 """Heads of a connection that may differ, one after the other, before it is no longer worth comparing them."""
 
 

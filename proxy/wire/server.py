@@ -17,12 +17,11 @@ from uvicorn.server import ServerState
 
 from proxy import errors
 from proxy.errors import GatewayError
-from proxy.surfaces.base import Surface
 from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
 from proxy.wire.headers import origin_form, status_line
 from proxy.wire.inbound import Head
-from proxy.wire.known import TRIES, Known, known
+from proxy.wire.repeats import Repeats
 
 PIPELINED_BYTES = 1024 * 1024
 """Body bytes of requests waiting behind another one on the same connection before reading pauses."""
@@ -54,20 +53,16 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes_read: int | None = None
         """Of an incomplete head, beyond the read it began in."""
         self._head_since = 0.0
-        self._in_head = False
+        self.in_head = False
         self._last_word: GatewayError | None = None
         """For input that is broken behind requests that are not."""
         self._waiting_since: float | None = self.loop.time()
         """When the client began to keep us waiting: for a head since its first byte, for a body since the last one."""
         self._idle_since: float | None = None
-        self._open: list[FastInbound] = []
-        self._known: tuple[Known, Surface, Head] | None = None
-        """The last head of this connection whose next request may be told by its bytes."""
+        self.under_way: list[FastInbound] = []
+        self.repeats = Repeats(self)
         self._length: int | None = None
         """Content-Length of the request whose head was read last."""
-        self._tries = TRIES
-        self._to_come = 0
-        """Bytes of the body of a request that was told by its bytes."""
         self._control: RequestResponseCycle | None = None
         """The last request of the control plane that was started; ``cycle`` may be one that waits behind it."""
 
@@ -78,71 +73,25 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         self._waiting_since = None
         try:
-            if self._to_come:
-                self._go_on(data)
-            elif not self._at_rest() or not self._is_known(data):
-                self._feed(data)
+            rest = self.repeats.take(data)
+            if rest is not None:
+                self._feed(rest)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
             self._turn_away(self._fault(error))
-        if self._in_head:
+        if self.in_head:
             self._wait_for_head(len(data))
         elif type(self.cycle) is FastInbound and not self.cycle.received:
             self._waiting_since = self.loop.time()
 
-    def _at_rest(self) -> bool:
-        """Between two requests of the fast way."""
-        return (
-            not self._in_head
-            and type(self.cycle) is FastInbound
-            and self.cycle.response_complete
-            and self.cycle.received
-        )
-
-    def _is_known(self, data: bytes) -> bool:
-        """Take in a request whose head came before."""
-        if self._known is None:
-            return False
-        head_bytes, surface, head = self._known
-        found = head_bytes.body_of(data)
-        if found is None or not found[1]:
-            return False
-        start, length = found
-        self._tries, self._to_come = TRIES, length
-        self.expect_100_continue = False
-        self._take_in(FastInbound(self, surface, head, not self.door_closed), length)
-        self._go_on(memoryview(data)[start:])
-        return True
-
-    def _go_on(self, data: bytes | memoryview) -> None:
-        """More of a body that the parser does not see."""
-        inbound = cast(FastInbound, self.cycle)
-        self._to_come -= len(data)
-        if self._to_come > 0:
-            inbound.take(data)
-            return
-        rest = self._to_come
-        self._to_come = 0
-        inbound.take(data[: rest or None])
-        inbound.complete()
-        if rest:
-            self._feed(bytes(data[rest:]))
-
     def _feed(self, data: bytes) -> None:
         before = self.cycle
-        fresh = self._tries and not self._in_head and (before is None or self._at_rest())
+        fresh = self.repeats.may_begin()
         self._parse(data)
-        if fresh and self.cycle is not before:
-            self._remember(data)
-
-    def _remember(self, data: bytes) -> None:
-        """The head of the request that ``data`` began with, so that the next one like it is known."""
         inbound = self.cycle
-        if self._in_head or self._broken or type(inbound) is not FastInbound or not inbound.keep_alive:
+        if not fresh or inbound is before or self.in_head or self._broken:
             return
-        self._tries -= 1
-        found = None if self.expect_100_continue else known(data, self._length)
-        if found is not None:
-            self._known = found, inbound.surface, inbound.head
+        if type(inbound) is FastInbound and inbound.keep_alive:
+            self.repeats.remember(inbound, data, self._length)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -172,7 +121,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """Turn the client away if it has kept us waiting since before ``oldest`` (the loop's time)."""
         if self._waiting_since is None or self._waiting_since > oldest or self.transport.is_closing():
             return
-        if self._in_head or type(self.cycle) is FastInbound:
+        if self.in_head or type(self.cycle) is FastInbound:
             self._turn_away(GatewayError("timeout", "The request did not arrive in time."))
         else:  # nothing was ever said
             self.transport.close()
@@ -187,11 +136,11 @@ class GatewayProtocol(HttpToolsProtocol):
         return GatewayError("internal", "The gateway failed to handle this request.")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for inbound in self._open:
+        for inbound in self.under_way:
             inbound.disconnected = True
             if inbound.served is not None:
                 inbound.served.client_left()
-        self._open = []
+        self.under_way = []
         if isinstance(self.cycle, FastInbound):
             self.cycle = None
         if self._control is not None:
@@ -202,24 +151,24 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._open and self._open[0].served is not None:
-            self._open[0].served.client_slow()
+        if self.under_way and self.under_way[0].served is not None:
+            self.under_way[0].served.client_slow()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._open and self._open[0].served is not None:
-            self._open[0].served.client_ready()
+        if self.under_way and self.under_way[0].served is not None:
+            self.under_way[0].served.client_ready()
 
     def shutdown(self) -> None:
         """Finish what runs, take nothing new."""
         self.door_closed = True
-        for inbound in self._open:
+        for inbound in self.under_way:
             inbound.keep_alive = False
         super().shutdown()
 
     def cut(self) -> None:
         """The grace period is over: end what still runs, visibly."""
-        for inbound in list(self._open):
+        for inbound in list(self.under_way):
             if inbound.served is not None:
                 inbound.served.stopped()
             else:
@@ -234,7 +183,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self._head_bytes = 0
         self._head_bytes_read = None
-        self._in_head = True
+        self.in_head = True
 
     def on_url(self, url: bytes) -> None:
         self.url = self.url + url
@@ -245,7 +194,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self.door.max_header_bytes:
             self._give_up(self._too_large())
-        if not self._in_head:
+        if not self.in_head:
             return  # trailers must not become headers: nobody checked them (RFC 9110 §6.5.1)
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -253,7 +202,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self.in_head = False
         if self.parser.should_upgrade():
             return  # HttpParserUpgrade follows
         length = self._length = self._checked_framing()
@@ -267,26 +216,23 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         head = Head(method, path, query, self.headers, self.parser.get_http_version() == "1.0")
         keep_alive = not head.http_10 and self.parser.should_keep_alive() and not self.door_closed
-        self._take_in(FastInbound(self, surface, head, keep_alive), length)
+        self.take_in(FastInbound(self, surface, head, keep_alive), length)
 
-    def _take_in(self, inbound: FastInbound, length: int | None) -> None:
+    def take_in(self, inbound: FastInbound, length: int | None) -> None:
+        """A head is complete."""
         before = self.cycle
         self.cycle = inbound
-        self._open.append(inbound)
-        if before is None or before.response_complete:
-            inbound.current = True
-        else:
+        self.under_way.append(inbound)
+        if before is not None and not before.response_complete:
             self.pipeline.appendleft((cast(RequestResponseCycle, inbound), self.app))
             if self._crowded():
                 self.flow.pause_reading()
             return
-        refusal = self.door.refuse_early(inbound, length)
-        if refusal is not None:
-            inbound.refuse(refusal)
+        if inbound.admit(length):
             if self.expect_100_continue:
-                self.transport.close()
+                self.transport.write(CONTINUE)
         elif self.expect_100_continue:
-            self.transport.write(CONTINUE)
+            self.transport.close()
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
@@ -310,11 +256,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._control = cycle
             super()._start_asgi_task(cycle, app)
             return
-        refusal = self.door.refuse_early(cycle, None)
-        cycle.current = True
-        if refusal is not None:
-            cycle.refuse(refusal)
-        else:
+        if cycle.admit(None):
             if self.expect_100_continue and cycle is self.cycle:
                 self.transport.write(CONTINUE)
             cycle.begin()
@@ -325,8 +267,8 @@ class GatewayProtocol(HttpToolsProtocol):
     # -- own
     def leave(self, inbound: FastInbound) -> None:
         """An answer is complete."""
-        if inbound in self._open:
-            self._open.remove(inbound)
+        if inbound in self.under_way:
+            self.under_way.remove(inbound)
 
     def _checked_framing(self) -> int | None:
         """Content-Length, after what llhttp leaves unchecked: host, version, transfer codings."""
@@ -369,7 +311,7 @@ class GatewayProtocol(HttpToolsProtocol):
     def _drop(self, inbound: FastInbound) -> None:
         """Its body will never be complete: the newest of the pipeline is not to be worked on."""
         self.pipeline.popleft()
-        self._open.remove(inbound)
+        self.under_way.remove(inbound)
         inbound.response_complete = True
 
     def on_response_complete(self) -> None:
@@ -386,7 +328,7 @@ class GatewayProtocol(HttpToolsProtocol):
                     self.timeout_keep_alive_handler()
         if self.pipeline and self._crowded():
             self.flow.pause_reading()
-        elif self._last_word is not None and not self.pipeline and not self._open:
+        elif self._last_word is not None and not self.pipeline and not self.under_way:
             self._refuse_unread(self._last_word)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -404,7 +346,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """Too much waits behind the request under way."""
         if not self.pipeline:
             return False
-        return len(self.pipeline) > PIPELINED or sum(i.waiting_bytes for i in self._open) > PIPELINED_BYTES
+        return len(self.pipeline) > PIPELINED or sum(i.waiting_bytes for i in self.under_way) > PIPELINED_BYTES
 
     def _refuse_unread(self, error: GatewayError) -> None:
         """An answer to input that never became a request."""

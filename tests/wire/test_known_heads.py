@@ -18,6 +18,7 @@ from proxy.wire.client import Address, Connection, Exchange, Pool
 from proxy.wire.headers import Headers
 from proxy.wire.inbound import Head, Inbound
 from proxy.wire.known import TRIES, known
+from proxy.wire.repeats import Repeats
 from proxy.wire.server import GatewayProtocol, bound_to
 
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\n"
@@ -91,7 +92,7 @@ class Server:
     def __init__(self, tries: int) -> None:
         self.door, self.line = Visitors(), Line()
         self.protocol: GatewayProtocol = bound_to(self.door)(CONFIG, ServerState(), {}, asyncio.get_running_loop())
-        self.protocol._tries = tries
+        self.protocol.repeats = Repeats(self.protocol, tries)
         self.protocol.connection_made(self.line)  # type: ignore[arg-type]  # as much of a transport as is asked for
 
     def hear(self, pieces: list[bytes]) -> None:
@@ -160,7 +161,7 @@ async def test_a_connection_that_knows_heads_hears_what_one_hears_that_does_not(
         server.hear([first, *talk])
     await asyncio.gather(*knowing.protocol.tasks, *parsing.protocol.tasks)  # the control plane's
     assert knowing.left_with == parsing.left_with
-    assert parsing.protocol._known is None
+    assert parsing.protocol.repeats._known is None
 
 
 async def test_the_second_request_of_a_connection_needs_no_parser() -> None:
@@ -190,9 +191,9 @@ async def test_a_client_whose_heads_always_differ_is_not_compared_for_ever() -> 
     for number in range(TRIES + 5):
         server.hear([post(b"abc", more=b"x-request-id: %d\r\n" % number)])
     assert len(server.door.seen) == TRIES + 5
-    known_last = server.protocol._known
+    known_last = server.protocol.repeats._known
     assert known_last is not None
-    assert b"x-request-id: %d" % (TRIES - 1) in known_last[0].after
+    assert b"x-request-id: %d" % (TRIES - 1) in known_last.after
 
 
 @pytest.mark.parametrize(
