@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from policies.decision import Verdict
 from policies.events import Event, Failed, Joined, Scraped
@@ -24,12 +25,14 @@ from proxy.outcome import Outcome
 from proxy.probe import probe_silent
 from proxy.replaying import settings_text
 from proxy.scrape import Pace, Watch, Watched, joined
-from proxy.shared import Shared
 from proxy.showing import Showing
 from proxy.version import VERSION
 from proxy.visits import visits
 from proxy.workers_link import Siblings
 from proxy.workers_showing import ShowingTogether
+
+if TYPE_CHECKING:
+    from proxy.shared import Shared
 
 log = logging.getLogger("draftlane")
 TICK_SECONDS = 0.25
@@ -203,9 +206,11 @@ def _journal(config: Config, siblings: Siblings | None) -> Journal | None:
     return Journal(where, limits.max_bytes, limits.keep_files, version=VERSION, settings=settings_text(config.policy))
 
 
-def _shared(config: Config, gateway: Gateway) -> Shared | None:
+def _shared(config: Config, gateway: Gateway) -> "Shared | None":
     if config.redis_url is None:
         return None
+    from proxy.shared import Shared  # noqa: PLC0415  # 4 MB with its client, of no use to a gateway without Redis
+
     return Shared(config.redis_url, gateway.observe, gateway.now, gateway.fleet.outbox, lambda: loads(gateway))
 
 

@@ -7,13 +7,16 @@ several models is there no telling whom to ask, and the gateway answers 404 itse
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from proxy.backends import Backend
 from proxy.config import Config
 from proxy.config_error import ConfigError
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Asked
-from proxy.tokens import Tokenizer, load
+
+if TYPE_CHECKING:
+    from proxy.tokens import Tokenizer
 
 log = logging.getLogger("draftlane")
 
@@ -99,20 +102,27 @@ class Models:
         return list(cards.values())
 
 
-def _tokenizers(config: Config) -> dict[str, Tokenizer]:
+def _tokenizers(config: Config) -> "dict[str, Tokenizer]":
     """Raises ConfigError for a file that is no encoding; an encoding that is not on this machine is only said."""
+    named = [
+        (number, model.name, model.tokenizer)
+        for number, model in enumerate(config.models)
+        if model.tokenizer is not None
+    ]
+    if not named:
+        return {}
+    from proxy.tokens import load  # noqa: PLC0415  # 1 MB with tiktoken, of no use to a gateway that names no tokenizer
+
     found: dict[str, Tokenizer] = {}
-    for number, model in enumerate(config.models):
-        if model.tokenizer is None:
-            continue
+    for number, name, source in named:
         try:
-            tokenizer = load(model.tokenizer)
+            tokenizer = load(source)
         except ValueError as error:
             raise ConfigError([f"models.{number}.tokenizer: {error}"]) from error
         if tokenizer is None:
-            log.warning("tokenizer %s is not on this machine; tokens are estimated", model.tokenizer)
+            log.warning("tokenizer %s is not on this machine; tokens are estimated", source)
         else:
-            found[model.name] = tokenizer
+            found[name] = tokenizer
     return found
 
 
