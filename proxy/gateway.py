@@ -51,10 +51,11 @@ def tell_all(listeners: Iterable[Callable[[Told], None]], what: Told) -> None:
 
 def steady_clock() -> Callable[[], float]:
     """Tells seconds since the Unix epoch that never run backwards within this process."""
-    epoch = time.time() - time.monotonic()
+    monotonic = time.monotonic
+    epoch = time.time() - monotonic()
 
     def now() -> float:
-        return epoch + time.monotonic()
+        return epoch + monotonic()
 
     return now
 
