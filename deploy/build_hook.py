@@ -28,8 +28,15 @@ OFF_THE_WAY = ("__init__", "explain", "keepsake", "replay", "roofline", "simulat
 ON_THE_WAY = (
     *("door", "ending", "gateway", "histogram", "log", "metrics", "models", "outbox", "pace", "patience", "relay"),
     *("safe_names", "splice", "waves", "meter/*", "wire/*"),
-    *("surfaces/base", "surfaces/body", "surfaces/chat", "surfaces/choices", "surfaces/completions"),
-    *("surfaces/failure", "surfaces/messages", "surfaces/prompt", "surfaces/responses", "surfaces/traits"),
+    *(
+        "surfaces/base",
+        "surfaces/body",
+        "surfaces/chat",
+        "surfaces/choices",
+        "surfaces/completions",
+        "surfaces/failure",
+    ),
+    *("surfaces/long_text", "surfaces/messages", "surfaces/prompt", "surfaces/responses", "surfaces/traits"),
 )
 """Of ``proxy``: what every request passes. The records that msgspec reads (``outcome``, ``surfaces/shapes``) are not among it."""
 OF_UVICORN = "wire/server"

@@ -33,10 +33,15 @@ def parse(body: bytes, decode: Callable[[bytes], T]) -> T:
         raise BadRequest("The JSON of the request body is nested too deeply.") from None
     except msgspec.DecodeError as problem:
         asked = _lenient(body, decode, str(problem))
+    check_text(body)
+    return asked
+
+
+def check_text(body: bytes) -> None:
+    """Raises BadRequest for what is not UTF-8, and for duplicates as in ``parse``."""
     if not body.isascii():
         _as_text(body)
     _refuse_duplicates(body)
-    return asked
 
 
 def _as_text(body: bytes) -> str:

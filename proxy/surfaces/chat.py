@@ -5,8 +5,9 @@ from typing import Final
 import msgspec
 
 from proxy.surfaces.base import Asked
-from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.body import model_name
 from proxy.surfaces.choices import OfChoices
+from proxy.surfaces.long_text import LongText, parse_prompt
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import ChatBody
 from proxy.surfaces.traits import (
@@ -31,8 +32,8 @@ class Chat(OfChoices):
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
-        asked = parse(body, _decode)
-        prompt = _prompt(asked)
+        asked, left_out = parse_prompt(body, _decode)
+        prompt = _prompt(asked, left_out)
         features = _features(asked)
         options = asked.stream_options
         return Asked(
@@ -54,8 +55,8 @@ class Chat(OfChoices):
         )
 
 
-def _prompt(asked: ChatBody) -> Prompt:
-    prompt = Prompt()
+def _prompt(asked: ChatBody, left_out: LongText | None) -> Prompt:
+    prompt = Prompt(left_out)
     prompt.add_tools(asked.tools or asked.functions)
     prompt.add_messages(asked.messages)
     return prompt

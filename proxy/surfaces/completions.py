@@ -5,8 +5,9 @@ from typing import Final
 import msgspec
 
 from proxy.surfaces.base import Asked
-from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.body import model_name
 from proxy.surfaces.choices import OfChoices
+from proxy.surfaces.long_text import parse_prompt
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import CompletionBody
 from proxy.surfaces.traits import EXCERPT, count, kind_of_content, number, sampling_features, truth
@@ -28,8 +29,8 @@ class Completions(OfChoices):
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
-        asked = parse(body, _decode)
-        prompt = Prompt()
+        asked, left_out = parse_prompt(body, _decode)
+        prompt = Prompt(left_out)
         tokens, prompts = _measure(prompt, bytes(asked.prompt))
         features = _features(asked)
         options = asked.stream_options

@@ -9,7 +9,8 @@ from proxy.meter.reader import Reader
 from proxy.splice import splice
 from proxy.surfaces import failure
 from proxy.surfaces.base import Asked
-from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.body import model_name
+from proxy.surfaces.long_text import parse_prompt
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import Message, MessagesBody
 from proxy.surfaces.traits import EXCERPT, count, effort, kind_of_content, number, tool_features, truth
@@ -28,8 +29,8 @@ class Messages:
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
-        asked = parse(body, _decode)
-        prompt = Prompt()
+        asked, left_out = parse_prompt(body, _decode)
+        prompt = Prompt(left_out)
         prompt.add_tools(asked.tools)
         prompt.add_system(asked.system)
         prompt.add_messages(asked.messages)

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from proxy.surfaces.long_text import LongText
 from proxy.surfaces.shapes import Message, Part
 
 _TEXTUAL: Final = frozenset(
@@ -56,9 +57,11 @@ _string: Final = msgspec.json.Decoder(str)
 class Prompt:
     """Adds up a prompt piece by piece, in the order in which the model reads it."""
 
-    __slots__ = ("_borders", "_crc", "_texts", "media", "size", "system")
+    __slots__ = ("_borders", "_crc", "_left_out", "_texts", "media", "size", "system")
 
-    def __init__(self) -> None:
+    def __init__(self, left_out: LongText | None = None) -> None:
+        """``left_out``: what the parser did not see of the body."""
+        self._left_out = left_out
         self.size = 0
         """Bytes of text so far."""
         self.media = 0
@@ -71,7 +74,7 @@ class Prompt:
 
     def add(self, raw: msgspec.Raw | bytes, role: object = "") -> None:
         """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
-        data = memoryview(raw)
+        data = self._whole(raw)
         size = len(data)
         crc = self._crc ^ (_ROLE_SALTS.get(role, 0) if type(role) is str else 0)
         self._crc = crc32(data, crc) if size <= _HASHED_WHOLE else _checksum(data, crc)
@@ -79,36 +82,42 @@ class Prompt:
             self.size += size - 2
             self._texts.append(data)
         else:
-            self._measure(data)
+            self._measure(raw)
 
-    def _measure(self, data: memoryview) -> None:
+    def _whole(self, raw: msgspec.Raw | bytes) -> memoryview:
+        """As it stands in the body."""
+        data = memoryview(raw)
+        return data if self._left_out is None else self._left_out.of(data)
+
+    def _measure(self, raw: msgspec.Raw | bytes) -> None:
+        data = self._whole(raw)
         first = data[0] if data else 0
         if first == _QUOTE:
             self.size += len(data) - 2
             self._texts.append(data)
         elif first == _BRACKET:
-            self._measure_parts(data)
+            self._measure_parts(raw)
         elif data != _NULL:
             self.size += len(data)
 
-    def _measure_parts(self, data: memoryview) -> None:
+    def _measure_parts(self, raw: msgspec.Raw | bytes) -> None:
         try:
-            parts = _parts.decode(data)
+            parts = _parts.decode(raw)
         except (msgspec.DecodeError, RecursionError):
-            self.size += len(data)
+            self.size += len(self._whole(raw))
             return
         for part in parts:
             kind = part.type if isinstance(part.type, str) else "text"
             if kind in _TEXTUAL:
-                self._measure(memoryview(part.text or part.thinking))
+                self._measure(part.text or part.thinking)
             elif kind in _STRUCTURED:
-                self._measure(memoryview(part.content))
+                self._measure(part.content)
             else:
                 self.media += 1
 
     def add_structure(self, raw: msgspec.Raw | bytes) -> None:
         """Raw JSON that the model reads as such (tool calls, tool definitions)."""
-        data = memoryview(raw)
+        data = self._whole(raw)
         if data and data != _NULL:
             self.size += len(data)
             self._crc = _checksum(data, self._crc)

@@ -6,7 +6,8 @@ from proxy.meter.responses import Responses as Reader
 from proxy.splice import splice
 from proxy.surfaces import failure
 from proxy.surfaces.base import Asked
-from proxy.surfaces.body import model_name, parse
+from proxy.surfaces.body import model_name
+from proxy.surfaces.long_text import parse_prompt
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import ResponseBody, ResponseItem
 from proxy.surfaces.traits import (
@@ -36,8 +37,8 @@ class Responses:
 
     def read(self, body: bytes, content_type: str) -> Asked:
         """See ``Surface``."""
-        asked = parse(body, _decode)
-        prompt = Prompt()
+        asked, left_out = parse_prompt(body, _decode)
+        prompt = Prompt(left_out)
         prompt.add_tools(asked.tools)
         prompt.add_system(asked.instructions)
         last = _add_input(prompt, bytes(asked.input))

@@ -1,0 +1,130 @@
+"""A long text is left out while the rest of a body is parsed, and nothing else about the request is read differently."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import BadRequest
+from proxy.surfaces import SURFACES, long_text
+from proxy.surfaces.base import Asked
+
+BY_NAME = {surface.name: surface for surface in SURFACES}
+PROSE = "It was the best of times, it was the worst of times. "
+pieces = st.text(min_size=1, max_size=30) | st.sampled_from(
+    [PROSE, "\\", '"', '\\"', "\n", "the long text", '"]}', "é"]
+)
+
+
+@st.composite
+def long_texts(draw: st.DrawFn) -> str:
+    """40 to 80 KB, mostly without quotes."""
+    before, after = draw(pieces), draw(pieces)
+    return (
+        before + draw(st.sampled_from([PROSE, "x", "naïve ", "\\", "\n"])) * draw(st.integers(800, 1600)) * 25 + after
+    )
+
+
+def read(surface: str, body: bytes, longest: int) -> Asked | str:
+    """What is read of a body where texts are left out of bodies beyond ``longest``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_text, "LONG", longest)
+        try:
+            return BY_NAME[surface].read(body, "application/json")
+        except BadRequest as error:
+            return str(error)
+
+
+def fields(asked: Asked | str) -> dict[str, object]:
+    if isinstance(asked, str):
+        return {"refused": asked}
+    return {name: getattr(asked, name) for name in Asked.__slots__} | {"sample": asked.sample()}
+
+
+def alike(surface: str, body: bytes) -> None:
+    assert fields(read(surface, body, long_text.LONG)) == fields(read(surface, body, len(body)))
+
+
+places: dict[str, Any] = {
+    "chat, a text": ("chat", lambda text: {"messages": [{"role": "user", "content": text}]}),
+    "chat, a part": (
+        "chat",
+        lambda text: {"messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]},
+    ),
+    "chat, a picture": (
+        "chat",
+        lambda text: {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": text}}]}]},
+    ),
+    "chat, a tool": (
+        "chat",
+        lambda text: {"messages": [], "tools": [{"function": {"name": "f", "description": text}}]},
+    ),
+    "chat, a call": (
+        "chat",
+        lambda text: {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": text}}]}]},
+    ),
+    "chat, no field we know": (
+        "chat",
+        lambda text: {"messages": [{"role": "user", "content": "hi"}], "metadata": text},
+    ),
+    "completions": ("completions", lambda text: {"prompt": text}),
+    "completions, several": ("completions", lambda text: {"prompt": ["a", text, "b"]}),
+    "messages, system": ("messages", lambda text: {"system": text, "messages": [{"role": "user", "content": "hi"}]}),
+    "messages, a result": (
+        "messages",
+        lambda text: {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": text}]}]},
+    ),
+    "responses": ("responses", lambda text: {"input": text}),
+    "responses, an item": ("responses", lambda text: {"input": [{"role": "user", "content": text}]}),
+}
+
+
+@pytest.mark.parametrize("place", places)
+@given(text=long_texts(), spaces=st.booleans(), ascii_only=st.booleans())
+def test_it_is_read_as_if_the_parser_had_seen_it(place: str, text: str, spaces: bool, ascii_only: bool) -> None:
+    surface, body = places[place]
+    separators = (", ", ": ") if spaces else (",", ":")
+    members = {"model": "m", **body(text), "temperature": 0.5, "stream": True}
+    alike(surface, json.dumps(members, separators=separators, ensure_ascii=ascii_only).encode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"model": "m", "prompt": list(range(20_000)), "max_tokens": 5}).encode(),
+        json.dumps({"model": "m", "prompt": "a", "stop": ["b"], "x": " " * 40_000 + '"' * 9}).encode(),
+        json.dumps({"model": "m", "prompt": "\\" * 40_001}).encode(),
+        json.dumps({"model": "m", "prompt": ("\\" * 33 + '"') * 2_000}).encode(),
+        json.dumps({"model": "m", "prompt": "x" * 20_000 + "\\" * 20_000 + '"'}).encode(),
+        b'{"model":"m","prompt":' + b" " * 40_000 + b'"a"}',
+        b'{"model":"m","prompt"' + b" " * 40_000 + b'"a"}',
+        b'{"model":"m","prompt":"a"' + b" " * 40_000 + b"}",
+        b'{"model":"m","prompt":"' + b"x" * 40_000,
+        b'"' + b"x" * 40_000 + b'"',
+        b"x" * 40_000,
+        b"\xef\xbb\xbf" + json.dumps({"model": "m", "prompt": "x" * 40_000}).encode(),
+        b'{"model":"m","prompt":"' + b"\xff" * 40_000 + b'"}',
+        b'{"model":"m","model":"n","prompt":"' + b"x" * 40_000 + b'"}',
+    ],
+    ids=lambda body: f"{body[:24]!r}…{body[-9:]!r}",
+)
+def test_where_there_is_no_long_text_the_parser_decides(body: bytes) -> None:
+    alike("completions", body)
+
+
+def test_the_parser_is_spared_it() -> None:
+    seen: list[bytes] = []
+    body = json.dumps({"a": 1, "b": "x" * 50_000, "c": 2}).encode()
+    _, left_out = long_text.parse_prompt(body, seen.append)
+    assert left_out is not None
+    assert len(seen[0]) < 100
+    assert bytes(left_out.of(memoryview(seen[0]))) == body
+
+
+def test_a_text_full_of_quotes_is_left_to_the_parser() -> None:
+    seen: list[bytes] = []
+    body = json.dumps({"b": 'say "x" ' * 6_000}).encode()
+    assert long_text.parse_prompt(body, seen.append) == (None, None)
+    assert seen == [body]
