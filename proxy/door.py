@@ -6,7 +6,6 @@ large) before their body is read.
 
 import os
 import re
-from itertools import count
 
 from proxy.config import Config
 from proxy.config_sections import App
@@ -73,7 +72,7 @@ class Clerk:
         self._max_body_bytes = config.server.max_body_bytes
         self._origins = frozenset(origin.encode() for origin in config.server.cors_origins)
         self._apps = config.apps
-        self._numbers = count()
+        self._number = 0
         self._prefix = os.urandom(5).hex()
 
     def recall(self, head: Head) -> Passport:
@@ -123,7 +122,8 @@ class Clerk:
 
     def new_id(self) -> str:
         """For a request that has none of its own."""
-        return f"{self._prefix}-{next(self._numbers):x}"
+        self._number += 1
+        return f"{self._prefix}-{self._number}"
 
     def refusal(self, passport: Passport, length: int | None) -> GatewayError | None:
         """Why the request is turned away before its body is read."""

@@ -221,7 +221,7 @@ def _level(told: Outcome) -> str:
 
 def _iso(at: float) -> str:
     whole = int(at)
-    return f"{_second(whole)}.{int((at - whole) * 1000.0):03d}Z"
+    return f"{_second(whole)}.{str(1000 + int((at - whole) * 1000.0))[1:]}Z"  # quicker than a format
 
 
 @lru_cache(maxsize=4)

@@ -288,6 +288,9 @@ async def test_bodies_that_are_no_request(form: str, body: bytes) -> None:
         assert (await client.ask(post(CHAT))).status == 200
 
 
+NUMBERS = (b"n", b"max_tokens", b"max_completion_tokens", b"temperature", b"min_tokens", b"seed")
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -309,11 +312,13 @@ async def test_bodies_that_are_no_request(form: str, body: bytes) -> None:
         b'"logit_bias":[]',
         b'"max_tokens":1e99',
         b'"n":1e400',
+        *(b'"%b":%d' % (name, number) for name in NUMBERS for number in (10**30, 10**400, -(10**400))),
         b'"messages":[{"role":"user","content":[{"type":"image_url"},7,null]}]',
         b'"messages":[{"role":"user","content":"<|endoftext|>"}]',
         b'"seed":12345678901234567',
         b'"x":"\\u0000\\ud800"',
     ],
+    ids=lambda part: part[:60].decode(),
 )
 async def test_odd_but_legal_requests_go_on(form: str, part: bytes) -> None:
     async with scene(form) as (_, backend, client):

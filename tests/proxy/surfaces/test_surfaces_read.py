@@ -78,7 +78,8 @@ def test_the_newer_cap_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cap", "known"), [(7, 7), (7.0, 7), (0, 0), (-1, None), ("7", None), (7.5, None), (True, None)]
+    ("cap", "known"),
+    [(7, 7), (7.0, 7), (0, 0), (-1, None), ("7", None), (7.5, None), (True, None), (10**400, None), (1e300, None)],
 )
 def test_odd_caps_are_unknown(cap: object, known: int | None) -> None:
     assert chat(user("x"), max_tokens=cap).cap == known
