@@ -15,6 +15,7 @@ from proxy import errors
 from proxy.errors import GatewayError
 from proxy.meter import meter_for
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
+from proxy.surfaces.long_text import check_long_text
 from proxy.wire.answer import AnswerHead
 from proxy.wire.client import Exchange
 from proxy.wire.coding import without_coding
@@ -117,8 +118,6 @@ class Relay:
             self._reject(error)
         except Exception:  # whatever it is, it is ours, and nothing may be left counted
             log.exception("request could not be worked on")
-            if self.exchange is not None:
-                self.exchange.cancel()
             self._reject(GatewayError("internal", "The gateway failed to handle this request."))
         return not self.done
 
@@ -146,6 +145,11 @@ class Relay:
         self._assign(decision)
         self._count()
         self.send()
+
+    def _read_closer(self) -> None:
+        """A backend failed. That is the client's doing where a text that was left out is no JSON. Raises GatewayError."""
+        if self.asked.text_left_out and not self.inbound.started:
+            check_long_text(self._decoded or self.inbound.body())
 
     def _readable(self) -> bytes:
         """The body for looking at. Raises GatewayError."""
@@ -206,7 +210,7 @@ class Relay:
         status = self.status = answer.status
         self.heard_at = self.gateway.now()
         if answer.fault is not None and not answer.for_client:
-            if self._elsewhere(answer.fault, status):
+            if not self.attempt(Relay._read_closer) or self._elsewhere(answer.fault, status):
                 return
         elif status == 400 and self.decision is not None and self.decision.lane == "speculative":
             self._collected = []
@@ -317,7 +321,7 @@ class Relay:
     def failed(self, fault: str) -> None:
         """The backend did not do its part."""
         self.exchange = None
-        if self._elsewhere(fault, None):
+        if not self.attempt(Relay._read_closer) or self._elsewhere(fault, None):
             return
         gateway, backend = self.gateway, self.backend
         assert backend is not None
@@ -473,6 +477,8 @@ class Relay:
 
     def _reject(self, error: GatewayError) -> None:
         """Turned down by us."""
+        if self.exchange is not None:
+            self.exchange.cancel()
         self._close()
         self._answer(error)
         self.gateway.rejected(self, error)

@@ -36,6 +36,7 @@ class Asked:
         "stream",
         "system",
         "temperature",
+        "text_left_out",
         "wants_usage",
     )
 
@@ -57,6 +58,7 @@ class Asked:
         wants_usage: bool = False,
         has_stream_options: bool = False,
         sample: Callable[[], str] = str,
+        text_left_out: bool = False,
     ) -> None:
         self.model = model
         self.stream = stream
@@ -76,6 +78,8 @@ class Asked:
         self.has_stream_options = has_stream_options
         self.sample = sample
         """The prompt's text where it is short enough for an exact count, else nothing; made when asked for, never logged."""
+        self.text_left_out = text_left_out
+        """A long text in it was not parsed (``proxy.surfaces.long_text``)."""
 
 
 class Surface(Protocol):

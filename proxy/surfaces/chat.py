@@ -52,6 +52,7 @@ class Chat(OfChoices):
             wants_usage=isinstance(options, dict) and truth(options.get("include_usage")),
             has_stream_options=options is not msgspec.UNSET,
             sample=prompt.sample,
+            text_left_out=left_out is not None,
         )
 
 

@@ -10,7 +10,7 @@ from proxy.surfaces.choices import OfChoices
 from proxy.surfaces.long_text import parse_prompt
 from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import CompletionBody
-from proxy.surfaces.traits import EXCERPT, count, kind_of_content, number, sampling_features, truth
+from proxy.surfaces.traits import COUNTABLE, EXCERPT, count, kind_of_content, number, sampling_features, truth
 
 _BYTES_PER_TOKEN: Final = 4
 
@@ -40,7 +40,7 @@ class Completions(OfChoices):
             prompt_bytes=prompt.size,
             prompt_tokens=tokens,
             cap=count(asked.n_predict) if asked.max_tokens is None else count(asked.max_tokens),
-            n=(count(asked.n) or 1) * max(prompts, 1),
+            n=min((count(asked.n) or 1) * max(prompts, 1), COUNTABLE),
             temperature=number(asked.temperature),
             features=tuple(sorted(features)),
             content=kind_of_content(prompt.excerpt(EXCERPT), prompt.size, features),
@@ -49,6 +49,7 @@ class Completions(OfChoices):
             wants_usage=isinstance(options, dict) and truth(options.get("include_usage")),
             has_stream_options=options is not msgspec.UNSET,
             sample=prompt.sample,
+            text_left_out=left_out is not None,
         )
 
 

@@ -21,6 +21,7 @@ _QUOTES: Final = 64
 """Escaped quotes in either half of a text, beyond which the parser is quicker."""
 _STAND_IN: Final = b'"the long text"'
 """In place of what stood outside of strings it makes no JSON: its first quote ends a string, and behind that comes a word."""
+_as_it_is: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _BACKSLASH: Final = ord("\\")
 _BACKSLASHES: Final = 32
 """In a row; who writes more of them would have them counted at every quote."""
@@ -35,7 +36,7 @@ class LongText:
         self._text = text
 
     def of(self, data: memoryview) -> memoryview:
-        """Raw JSON as it stood in the body. A client that wrote the stand-in itself gets a wrong estimate, and nothing else."""
+        """Raw JSON as it stood in the body."""
         if len(data) < len(_STAND_IN):
             return data
         if len(data) == len(_STAND_IN):
@@ -45,18 +46,35 @@ class LongText:
 
 
 def parse_prompt(body: bytes, decode: Callable[[bytes], T]) -> tuple[T, LongText | None]:
-    """``parse``, and what was left out of it. Raises as that does; what is wrong inside the long text is for the backend."""
+    """``parse``, and what was left out of it. Raises as that does, but for what is wrong inside the long text
+    (``check_long_text``)."""
     place = _place(body) if len(body) > LONG else None
     if place is not None:
         start, end = place
-        try:
-            asked = decode(b"".join((body[:start], _STAND_IN, body[end:])))
-        except (msgspec.DecodeError, RecursionError):
-            pass  # what stood between the two quotes was not a text, or more is wrong with the body: ``parse`` will tell
-        else:
+        asked = _parse_rest(b"".join((body[:start], _STAND_IN, body[end:])), decode)
+        if asked is not None:
             check_text(body)
             return asked, LongText(memoryview(body)[start:end])
     return parse(body, decode), None
+
+
+def check_long_text(body: bytes) -> None:
+    """Raises BadRequest for a body that is no JSON, read as a whole. For when a backend failed over it: the fault may be the
+    client's."""
+    parse(body, _as_it_is)
+
+
+def _parse_rest(rest: bytes, decode: Callable[[bytes], T]) -> T | None:
+    """None where ``parse`` has to tell: it was no text that stood there, or the model's name, or more is wrong with the body."""
+    if (
+        rest.count(_STAND_IN) != 1
+    ):  # the client's own words; putting the text in their place would be wrong, and not once
+        return None
+    try:
+        asked = decode(rest)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if getattr(asked, "model", None) == _STAND_IN[1:-1].decode() else asked
 
 
 def _place(body: bytes) -> tuple[int, int] | None:

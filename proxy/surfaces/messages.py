@@ -12,7 +12,7 @@ from proxy.surfaces.base import Asked
 from proxy.surfaces.body import model_name
 from proxy.surfaces.long_text import parse_prompt
 from proxy.surfaces.prompt import Prompt
-from proxy.surfaces.shapes import Message, MessagesBody
+from proxy.surfaces.shapes import MessagesBody
 from proxy.surfaces.traits import EXCERPT, count, effort, kind_of_content, number, tool_features, truth
 
 _decode = msgspec.json.Decoder(MessagesBody).decode
@@ -34,7 +34,7 @@ class Messages:
         prompt.add_tools(asked.tools)
         prompt.add_system(asked.system)
         prompt.add_messages(asked.messages)
-        features = _features(asked)
+        features = _features(asked, prompt)
         return Asked(
             model=model_name(asked.model),
             stream=truth(asked.stream),
@@ -50,6 +50,7 @@ class Messages:
             # Its usage is always told, in the first and last events.
             wants_usage=True,
             sample=prompt.sample,
+            text_left_out=left_out is not None,
         )
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:
@@ -70,7 +71,7 @@ class CountTokens(Messages):
     reader: Callable[[], Reader] | None = None
 
 
-def _features(asked: MessagesBody) -> set[str]:
+def _features(asked: MessagesBody, prompt: Prompt) -> set[str]:
     found = tool_features(bytes(asked.tools), asked.tool_choice)
     if asked.stop_sequences:
         found.add("stop")
@@ -78,10 +79,10 @@ def _features(asked: MessagesBody) -> set[str]:
         found.add("reasoning:on")
     if isinstance(asked.output_config, dict):
         found |= effort(asked.output_config.get("effort"))
-    if asked.messages and _answers_a_tool(asked.messages[-1]):
+    if asked.messages and _answers_a_tool(prompt.whole(asked.messages[-1].content)):
         found.add("last:tool")
     return found
 
 
-def _answers_a_tool(message: Message) -> bool:
-    return b'"tool_result"' in bytes(message.content)[:256]
+def _answers_a_tool(content: memoryview) -> bool:
+    return b'"tool_result"' in bytes(content[:256])

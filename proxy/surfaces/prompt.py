@@ -74,7 +74,7 @@ class Prompt:
 
     def add(self, raw: msgspec.Raw | bytes, role: object = "") -> None:
         """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
-        data = self._whole(raw)
+        data = self.whole(raw)
         size = len(data)
         crc = self._crc ^ (_ROLE_SALTS.get(role, 0) if type(role) is str else 0)
         self._crc = crc32(data, crc) if size <= _HASHED_WHOLE else _checksum(data, crc)
@@ -84,13 +84,13 @@ class Prompt:
         else:
             self._measure(raw)
 
-    def _whole(self, raw: msgspec.Raw | bytes) -> memoryview:
+    def whole(self, raw: msgspec.Raw | bytes) -> memoryview:
         """As it stands in the body."""
         data = memoryview(raw)
         return data if self._left_out is None else self._left_out.of(data)
 
     def _measure(self, raw: msgspec.Raw | bytes) -> None:
-        data = self._whole(raw)
+        data = self.whole(raw)
         first = data[0] if data else 0
         if first == _QUOTE:
             self.size += len(data) - 2
@@ -104,7 +104,7 @@ class Prompt:
         try:
             parts = _parts.decode(raw)
         except (msgspec.DecodeError, RecursionError):
-            self.size += len(self._whole(raw))
+            self.size += len(self.whole(raw))
             return
         for part in parts:
             kind = part.type if isinstance(part.type, str) else "text"
@@ -117,7 +117,7 @@ class Prompt:
 
     def add_structure(self, raw: msgspec.Raw | bytes) -> None:
         """Raw JSON that the model reads as such (tool calls, tool definitions)."""
-        data = self._whole(raw)
+        data = self.whole(raw)
         if data and data != _NULL:
             self.size += len(data)
             self._crc = _checksum(data, self._crc)

@@ -60,6 +60,7 @@ class Responses:
             # Its usage is always told, in the last event.
             wants_usage=True,
             sample=prompt.sample,
+            text_left_out=left_out is not None,
         )
 
     def splice(self, body: bytes, asked: Asked, model: str | None, inject_usage: bool) -> bytes:

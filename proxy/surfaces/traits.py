@@ -10,7 +10,7 @@ from typing import Final
 from proxy.surfaces.shapes import Sampling
 
 _WORD: Final = re.compile(r"[a-z_-]{1,16}")
-_COUNTABLE: Final = 1 << 53
+COUNTABLE: Final = 1 << 53
 """Above it nothing is counted: JSON allows numbers of any length, and neither floats nor journals take them."""
 _LONG_INPUT: Final = 24 << 10  # bytes
 _CODE_MARKS = (b"```", b"def ", b"function ", b"import ", b"#include", b"class ", b"return ", b"const ", b"public ")
@@ -111,8 +111,8 @@ def effort(value: object) -> set[str]:
 def count(value: object) -> int | None:
     """A whole number that is not negative, also written as 16.0; else None, as for one that nobody could mean."""
     if type(value) is int:
-        return value if 0 <= value <= _COUNTABLE else None
-    if type(value) is float and 0 <= value <= _COUNTABLE and value.is_integer():
+        return value if 0 <= value <= COUNTABLE else None
+    if type(value) is float and 0 <= value <= COUNTABLE and value.is_integer():
         return int(value)
     return None
 
@@ -121,7 +121,7 @@ def number(value: object) -> float | None:
     """A number that a float can hold; else None."""
     if type(value) is float:
         return value if math.isfinite(value) else None
-    return float(value) if type(value) is int and -_COUNTABLE <= value <= _COUNTABLE else None
+    return float(value) if type(value) is int and -COUNTABLE <= value <= COUNTABLE else None
 
 
 def truth(value: object) -> bool:

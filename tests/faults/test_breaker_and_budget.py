@@ -106,6 +106,24 @@ async def test_a_5xx_is_tried_elsewhere_and_the_last_one_is_passed_on(form: str,
         assert rig.faults == [("spec", "status"), ("plain", "status")]
 
 
+@pytest.mark.parametrize("failing", [answer(b"parse error", b"500 Oops"), then_close()], ids=["500", "closes"])
+async def test_no_backend_is_to_blame_for_a_long_text_that_is_no_json(form: str, failing: Script) -> None:
+    """It is not looked at before it goes on; llama.cpp answers 500 to it, and three of those would open a breaker."""
+    broken = b'{"model":"m","messages":[{"role":"user","content":"\\q%b"}]}' % (b"x" * 90_000)
+    async with two(form, failing, failing) as (rig, spec, plain):
+        for number in range(4):
+            async with connected(rig.port) as client:
+                got = await client.ask(post(broken))
+            assert (got.status, got.error()["type"]) == (400, "invalid_request_error")
+            assert len(spec.requests) + len(plain.requests) == number + 1
+        assert rig.faults == []
+        assert breaker(rig).failures == breaker(rig, "plain").failures == 0
+        await rig.at_rest()
+        async with connected(rig.port) as client:
+            assert (await client.ask(post(broken.replace(b"\\q", b"")))).status in (500, 502)
+        assert [backend for backend, _ in rig.faults] == ["spec", "plain"]
+
+
 async def test_a_full_queue_moves_and_a_429_that_names_a_time_is_the_clients(form: str) -> None:
     async with two(form, answer(b"full", b"429 Full"), answer()) as (rig, spec, plain):
         assert await ask(rig) == 200

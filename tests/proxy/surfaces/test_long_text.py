@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from proxy.errors import BadRequest
 from proxy.surfaces import SURFACES, long_text
 from proxy.surfaces.base import Asked
+from proxy.surfaces.long_text import LongText
 
 BY_NAME = {surface.name: surface for surface in SURFACES}
 PROSE = "It was the best of times, it was the worst of times. "
@@ -40,7 +41,8 @@ def read(surface: str, body: bytes, longest: int) -> Asked | str:
 def fields(asked: Asked | str) -> dict[str, object]:
     if isinstance(asked, str):
         return {"refused": asked}
-    return {name: getattr(asked, name) for name in Asked.__slots__} | {"sample": asked.sample()}
+    told = {name: getattr(asked, name) for name in Asked.__slots__ if name != "text_left_out"}
+    return told | {"sample": asked.sample()}
 
 
 def alike(surface: str, body: bytes) -> None:
@@ -72,6 +74,22 @@ places: dict[str, Any] = {
     "completions": ("completions", lambda text: {"prompt": text}),
     "completions, several": ("completions", lambda text: {"prompt": ["a", text, "b"]}),
     "messages, system": ("messages", lambda text: {"system": text, "messages": [{"role": "user", "content": "hi"}]}),
+    "messages, before a result": (
+        "messages",
+        lambda text: {
+            "messages": [{"role": "user", "content": [{"type": "text", "text": text}, {"type": "tool_result"}]}]
+        },
+    ),
+    "chat, between parts": (
+        "chat",
+        lambda text: {
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": part} for part in ("a", text, "the long text")]},
+                {"role": "user", "content": "the long text"},
+            ]
+        },
+    ),
+    "the model's name": ("chat", lambda text: {"model": text, "messages": [{"role": "user", "content": "hi"}]}),
     "messages, a result": (
         "messages",
         lambda text: {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": text}]}]},
@@ -114,17 +132,45 @@ def test_where_there_is_no_long_text_the_parser_decides(body: bytes) -> None:
     alike("completions", body)
 
 
+def test_who_writes_the_stand_in_gets_the_text_once() -> None:
+    """It was put back wherever the stand-in stood, which took a second for 1.2 MB, and made an estimate of gigabytes."""
+    told = {"role": "user", "content": ["the long text"]}
+    body = json.dumps(
+        {"messages": [told, {"role": "user", "content": "x" * 90_000}, told]}, separators=(",", ":")
+    ).encode()
+    alike("chat", body)
+    asked = read("chat", body, long_text.LONG)
+    assert isinstance(asked, Asked)
+    assert asked.prompt_bytes < 91_000
+
+
+@pytest.mark.parametrize("broken", ["\n", "\\q", "\\u12", "\x00"])
+def test_what_is_wrong_inside_is_found_when_it_is_looked_for(broken: str) -> None:
+    body = b'{"model":"m","prompt":"%b"}' % (broken + "x" * 90_000).encode()
+    assert fields(read("completions", body, long_text.LONG))["prompt_bytes"]
+    with pytest.raises(BadRequest):
+        long_text.check_long_text(body)
+
+
+def test_what_takes_the_place_of_numbers_stays_a_number() -> None:
+    body = json.dumps({"model": "m", "prompt": ["a"] * 4096, "n": 2**53}).encode()
+    asked = read("completions", body, long_text.LONG)
+    assert isinstance(asked, Asked)
+    assert asked.n == 2**53
+
+
+def looked_at(body: bytes) -> tuple[bytes, LongText | None]:
+    return long_text.parse_prompt(body, lambda data: data)
+
+
 def test_the_parser_is_spared_it() -> None:
-    seen: list[bytes] = []
     body = json.dumps({"a": 1, "b": "x" * 50_000, "c": 2}).encode()
-    _, left_out = long_text.parse_prompt(body, seen.append)
+    seen, left_out = looked_at(body)
     assert left_out is not None
-    assert len(seen[0]) < 100
-    assert bytes(left_out.of(memoryview(seen[0]))) == body
+    assert len(seen) < 100
+    assert bytes(left_out.of(memoryview(seen))) == body
 
 
 def test_a_text_full_of_quotes_is_left_to_the_parser() -> None:
-    seen: list[bytes] = []
     body = json.dumps({"b": 'say "x" ' * 6_000}).encode()
-    assert long_text.parse_prompt(body, seen.append) == (None, None)
-    assert seen == [body]
+    assert looked_at(body) == (body, None)
