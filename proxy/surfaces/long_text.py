@@ -66,9 +66,7 @@ def check_long_text(body: bytes) -> None:
 
 def _parse_rest(rest: bytes, decode: Callable[[bytes], T]) -> T | None:
     """None where ``parse`` has to tell: it was no text that stood there, or the model's name, or more is wrong with the body."""
-    if (
-        rest.count(_STAND_IN) != 1
-    ):  # the client's own words; putting the text in their place would be wrong, and not once
+    if rest.count(_STAND_IN) != 1:  # the client's own words: in their place the text would be wrong
         return None
     try:
         asked = decode(rest)
