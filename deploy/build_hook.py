@@ -85,8 +85,8 @@ class Compiled(BuildHookInterface):  # type: ignore[type-arg]  # any builder wil
     """What hatchling calls; see the module."""
 
     def dependencies(self) -> list[str]:
-        """What the build needs besides hatchling."""
-        return ["mypy[mypyc]>=2"] if wanted() else []
+        """What the build needs besides hatchling: the translator, and whose types it has to know."""
+        return ["mypy[mypyc]>=2", *self.metadata.core.dependencies] if wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the extension modules to the wheel."""

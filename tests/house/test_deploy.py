@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 import jsonschema
 import pytest
 import yaml
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
+from deploy.build_hook import WISH, Compiled
 from proxy.config import Config, load
 from proxy.metrics import METRICS
 from proxy.version import VERSION
@@ -162,3 +165,12 @@ def test_the_image_copies_what_exists_and_runs_as_nobody() -> None:
     assert "USER 65534:65534" in text
     assert "PYTHONPATH=/app" in text
     assert (ROOT / "proxy/__main__.py").exists()
+
+
+def test_the_builder_has_the_types_of_all_that_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a build of its own nothing else is installed, and mypyc refuses to translate what imports a stranger."""
+    metadata: Any = ProjectMetadata(str(ROOT), PluginManager())
+    builder: Any = Compiled(str(ROOT), {}, None, metadata, "", "wheel")
+    assert builder.dependencies() == []
+    monkeypatch.setenv(WISH, "1")
+    assert set(metadata.core.dependencies) < set(builder.dependencies())

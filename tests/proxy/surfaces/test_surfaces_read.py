@@ -26,7 +26,7 @@ def user(content: Any) -> dict[str, Any]:
 
 
 def fields(asked: Asked) -> dict[str, object]:
-    return {name: getattr(asked, name) for name in Asked.__slots__}
+    return {name: getattr(asked, name) for name in dir(Asked) if name[0] != "_"}
 
 
 def chat(*messages: dict[str, Any], **members: Any) -> Asked:
