@@ -25,19 +25,35 @@ RECORDS = ("decision", "events", "lesson", "settings")
 """Of ``policies``; stay source: their annotations are read at run time, and mypyc keeps none."""
 OFF_THE_WAY = ("__init__", "explain", "keepsake", "replay", "roofline", "simulation", "snapshot")
 """Of ``policies``; stay source, with all that begins like them: no request waits for them."""
-ON_THE_WAY = (
-    *("door", "ending", "gateway", "histogram", "log", "metrics", "models", "outbox", "pace", "patience", "relay"),
-    *("safe_names", "splice", "waves", "meter/*", "wire/*"),
-    *(
-        "surfaces/base",
-        "surfaces/body",
-        "surfaces/chat",
-        "surfaces/choices",
-        "surfaces/completions",
-        "surfaces/failure",
-    ),
-    *("surfaces/long_text", "surfaces/messages", "surfaces/prompt", "surfaces/responses", "surfaces/traits"),
-)
+ON_THE_WAY = [
+    "door",
+    "ending",
+    "gateway",
+    "histogram",
+    "log",
+    "metrics",
+    "models",
+    "outbox",
+    "pace",
+    "patience",
+    "relay",
+    "safe_names",
+    "splice",
+    "waves",
+    "meter/*",
+    "wire/*",
+    "surfaces/base",
+    "surfaces/body",
+    "surfaces/chat",
+    "surfaces/choices",
+    "surfaces/completions",
+    "surfaces/failure",
+    "surfaces/long_text",
+    "surfaces/messages",
+    "surfaces/prompt",
+    "surfaces/responses",
+    "surfaces/traits",
+]
 """Of ``proxy``: what every request passes. The records that msgspec reads (``outcome``, ``surfaces/shapes``) are not among it."""
 OF_UVICORN = "wire/server"
 """Stays source: its class comes from uvicorn's, and a translated one may not."""

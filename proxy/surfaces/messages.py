@@ -1,6 +1,7 @@
 """Anthropic's ``/v1/messages`` and its ``count_tokens``."""
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -15,7 +16,7 @@ from proxy.surfaces.prompt import Prompt
 from proxy.surfaces.shapes import MessagesBody
 from proxy.surfaces.traits import EXCERPT, count, effort, kind_of_content, number, tool_features, truth
 
-_decode = msgspec.json.Decoder(MessagesBody).decode
+_decode: Final = msgspec.json.Decoder(MessagesBody).decode
 
 
 class Messages:

@@ -74,7 +74,7 @@ class Prompt:
 
     def add(self, raw: msgspec.Raw | bytes, role: object = "") -> None:
         """Content in raw JSON: a string, a list of parts, anything else counted by its length."""
-        data = self.whole(raw)
+        data = memoryview(raw) if self._left_out is None else self.whole(raw)
         size = len(data)
         crc = self._crc ^ (_ROLE_SALTS.get(role, 0) if type(role) is str else 0)
         self._crc = crc32(data, crc) if size <= _HASHED_WHOLE else _checksum(data, crc)
@@ -82,38 +82,41 @@ class Prompt:
             self.size += size - 2
             self._texts.append(data)
         else:
-            self._measure(raw)
+            self._measure(raw, data)
 
     def whole(self, raw: msgspec.Raw | bytes) -> memoryview:
         """As it stands in the body."""
         data = memoryview(raw)
         return data if self._left_out is None else self._left_out.of(data)
 
-    def _measure(self, raw: msgspec.Raw | bytes) -> None:
-        data = self.whole(raw)
+    def _measure(self, raw: msgspec.Raw | bytes, data: memoryview) -> None:
+        """``data`` is the whole of ``raw``."""
         first = data[0] if data else 0
         if first == _QUOTE:
             self.size += len(data) - 2
             self._texts.append(data)
         elif first == _BRACKET:
-            self._measure_parts(raw)
+            self._measure_parts(raw, data)
         elif data != _NULL:
             self.size += len(data)
 
-    def _measure_parts(self, raw: msgspec.Raw | bytes) -> None:
+    def _measure_parts(self, raw: msgspec.Raw | bytes, data: memoryview) -> None:
         try:
             parts = _parts.decode(raw)
         except (msgspec.DecodeError, RecursionError):
-            self.size += len(self.whole(raw))
+            self.size += len(data)
             return
         for part in parts:
             kind = part.type if isinstance(part.type, str) else "text"
             if kind in _TEXTUAL:
-                self._measure(part.text or part.thinking)
+                self._measure_part(part.text or part.thinking)
             elif kind in _STRUCTURED:
-                self._measure(part.content)
+                self._measure_part(part.content)
             else:
                 self.media += 1
+
+    def _measure_part(self, raw: msgspec.Raw) -> None:
+        self._measure(raw, self.whole(raw))
 
     def add_structure(self, raw: msgspec.Raw | bytes) -> None:
         """Raw JSON that the model reads as such (tool calls, tool definitions)."""

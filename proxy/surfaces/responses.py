@@ -1,5 +1,7 @@
 """``/v1/responses``: OpenAI's newer surface, with typed events."""
 
+from typing import Final
+
 import msgspec
 
 from proxy.meter.responses import Responses as Reader
@@ -22,8 +24,8 @@ from proxy.surfaces.traits import (
     truth,
 )
 
-_decode = msgspec.json.Decoder(ResponseBody).decode
-_items = msgspec.json.Decoder(list[ResponseItem])
+_decode: Final = msgspec.json.Decoder(ResponseBody).decode
+_items: Final = msgspec.json.Decoder(list[ResponseItem])
 
 
 class Responses:

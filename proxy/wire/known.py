@@ -9,8 +9,6 @@ from typing import Final
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})\r\n", re.IGNORECASE)
 _DIGITS: Final = 15
-TRIES: Final = 16
-"""Heads of a connection that may differ, one after the other, before it is no longer worth comparing them."""
 
 
 class Known:

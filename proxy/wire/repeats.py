@@ -4,12 +4,15 @@ Apart from the server's protocol, because this is what nearly every request pass
 machine code (``deploy/build_hook.py``).
 """
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from proxy.surfaces.base import Surface
 from proxy.wire.fast import Carrier, FastInbound
 from proxy.wire.inbound import Head
-from proxy.wire.known import TRIES, Known, known
+from proxy.wire.known import Known, known
+
+TRIES: Final = 16
+"""Heads of a connection that may differ, one after the other, before it is no longer worth comparing them."""
 
 
 class Speaker(Carrier, Protocol):

@@ -186,7 +186,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.in_head = True
 
     def on_url(self, url: bytes) -> None:
-        self.url = self.url + url
+        self.url += url
         if len(self.url) > self.door.max_header_bytes:
             self._give_up(GatewayError("uri_too_long", "The request's URL is too long."))
 
@@ -216,10 +216,9 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         head = Head(method, path, query, self.headers, self.parser.get_http_version() == "1.0")
         keep_alive = not head.http_10 and self.parser.should_keep_alive() and not self.door_closed
-        self.take_in(FastInbound(self, surface, head, keep_alive), length)
+        self._take_in(FastInbound(self, surface, head, keep_alive), length)
 
-    def take_in(self, inbound: FastInbound, length: int | None) -> None:
-        """A head is complete."""
+    def _take_in(self, inbound: FastInbound, length: int | None) -> None:
         before = self.cycle
         self.cycle = inbound
         self.under_way.append(inbound)

@@ -17,8 +17,8 @@ from proxy.wire.answer import AnswerHead
 from proxy.wire.client import Address, Connection, Exchange, Pool
 from proxy.wire.headers import Headers
 from proxy.wire.inbound import Head, Inbound
-from proxy.wire.known import TRIES, known
-from proxy.wire.repeats import Repeats
+from proxy.wire.known import known
+from proxy.wire.repeats import TRIES, Repeats
 from proxy.wire.server import GatewayProtocol, bound_to
 
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\n"

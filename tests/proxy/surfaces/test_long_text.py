@@ -152,7 +152,7 @@ def test_what_is_wrong_inside_is_found_when_it_is_looked_for(broken: str) -> Non
         long_text.check_long_text(body)
 
 
-def test_what_takes_the_place_of_numbers_stays_a_number() -> None:
+def test_the_choices_of_many_prompts_stay_a_number_that_a_journal_takes() -> None:
     body = json.dumps({"model": "m", "prompt": ["a"] * 4096, "n": 2**53}).encode()
     asked = read("completions", body, long_text.LONG)
     assert isinstance(asked, Asked)
