@@ -28,6 +28,7 @@ from policies.choice import Choice
 from policies.decision import NEVER
 from policies.least_load import by_load
 from policies.live import Live
+from policies.make import make
 
 if TYPE_CHECKING:
     from policies.fleet import Fleet
@@ -48,7 +49,8 @@ def break_even(fleet: "Fleet", live: Live, candidates: Sequence[Backend]) -> Cho
     scored.sort(key=_cost)
     border = break_even_tokens(fleet, live, scored)
     reason = _rearrange(fleet, live, scored)
-    return Choice(
+    return make(
+        Choice,
         [backend for _, backend in scored[:SHOWN]],
         reason,
         border,

@@ -20,6 +20,7 @@ from policies.fixed_ratio import fixed_ratio
 from policies.fleet import Fleet, assess
 from policies.least_load import least_load
 from policies.live import Live
+from policies.make import make
 from policies.workload import workload
 
 POLICIES: Final[Mapping[str, Policy]] = {
@@ -136,7 +137,8 @@ def _decision(fleet: Fleet, live: Live, choice: Choice) -> Decision:
     border = choice.break_even_tokens
     break_even_ratio = border if border is None or border >= NEVER else border / uncached
     threshold = fleet.settings.fixed_ratio.threshold if break_even_ratio is None else break_even_ratio
-    return Decision(
+    return make(
+        Decision,
         live.arrived.id,
         chosen.name,
         chosen.lane,

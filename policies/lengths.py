@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from policies.change import PageHinkley
 from policies.events import Arrived
 from policies.lesson import Lesson
+from policies.make import make
 from policies.settings import PredictorSettings
 from policies.workload import LEVELS, SPECIAL, length_keys, size_bin, special_key
 
@@ -208,7 +209,7 @@ class Lengths:
     def predict(self, arrived: Arrived, input_tokens: float) -> Prediction:
         """Output tokens to expect, all ``n`` answers together."""
         if arrived.expected_output_tokens:
-            return Prediction(_cap(float(arrived.expected_output_tokens), arrived.cap), -1, "client")
+            return make(Prediction, _cap(float(arrived.expected_output_tokens), arrived.cap), -1, "client")
         first = special_key(arrived, input_tokens)
         histograms = self.histograms
         history = histograms.get(first)
@@ -218,14 +219,14 @@ class Lengths:
             history = histograms.get(key)
             if history is not None:
                 return self._say(history, level, arrived)
-        return Prediction(_cap(self.settings.default_output_tokens, arrived.cap) * arrived.n, -1, "default")
+        return make(Prediction, _cap(self.settings.default_output_tokens, arrived.cap) * arrived.n, -1, "default")
 
     def _say(self, history: Histogram, level: int, arrived: Arrived) -> Prediction:
         cap = arrived.cap
         tokens, ends_at_cap = history.says(self.settings.min_samples)
         if cap is not None and ends_at_cap:
-            return Prediction(float(cap) * arrived.n, level, LEVELS[level] + " (ends at its cap)")
-        return Prediction(_cap(tokens, cap) * arrived.n, level, LEVELS[level])
+            return make(Prediction, float(cap) * arrived.n, level, LEVELS[level] + " (ends at its cap)")
+        return make(Prediction, _cap(tokens, cap) * arrived.n, level, LEVELS[level])
 
     def learn(self, lesson: Lesson) -> None:
         """Fold in a finished or cancelled answer."""

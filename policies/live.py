@@ -5,6 +5,7 @@ from typing import Final
 from policies.backend import Backend
 from policies.events import Arrived, Cancelled, Finished
 from policies.lesson import Lesson
+from policies.make import make
 from policies.workload import REPEATED, gain_class
 
 CAPPED: Final = frozenset({"length", "max_tokens", "max_output_tokens"})
@@ -141,7 +142,8 @@ def _lesson(
     # long: one line per field
     arrived = live.arrived
     prefix, prefix_bytes = arrived.prefixes[-1] if arrived.prefixes else (0, 0)
-    return Lesson(
+    return make(
+        Lesson,
         backend.name,
         backend.lane,
         arrived.model,

@@ -2,6 +2,7 @@
 
 from policies.decision import SPECULATIVE
 from policies.events import Cancelled, Failed, Finished
+from policies.make import make
 from proxy.errors import GatewayError
 from proxy.outcome import BACKEND_ERROR, CANCELLED, CLIENT_ERROR, OK, REJECTED, Outcome
 from proxy.relay import Relay
@@ -18,7 +19,8 @@ def end_of(relay: Relay) -> Finished | Failed:
     if answer is not None and answer.fault is not None:
         return Failed(relay.heard_at, relay.id, backend.name, answer.fault, relay.status)
     facts = relay.facts()
-    return Finished(
+    return make(
+        Finished,
         relay.heard_at,
         relay.id,
         relay.status,
