@@ -30,6 +30,7 @@ ON_THE_WAY = [
     "ending",
     "gateway",
     "histogram",
+    "journal_lines",
     "log",
     "metrics",
     "models",

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from policies.decision import Verdict
-from policies.events import Event, Failed, Joined, Scraped
+from policies.events import Event, Joined, Scraped
 from proxy import backends as backends_module
 from proxy.alarming import Alarming
 from proxy.config import Config
@@ -78,7 +77,7 @@ class Application:
         self.farewells += (self.showing.ended, self.log.ended)
         if self.journal is not None:
             gateway.listeners.append(self.journal.extend)
-        gateway.listeners.append(self._listen)
+        gateway.listeners.append(self.metrics.heard)
         self._count_losses()
 
     def _count_losses(self) -> None:
@@ -102,15 +101,10 @@ class Application:
             if found is not None:
                 self.gateway.backends[event.backend].learn(found)
             self.gateway.introduce(event)
-        else:
-            self.gateway.observe(event)
-
-    def _listen(self, said: Sequence[Event | Verdict]) -> None:
-        for event in said:
-            if isinstance(event, Failed):
-                self.metrics.failed(event.backend, event.fault)
-            elif isinstance(event, Scraped):
-                self.showing.scraped(event)
+            return
+        if isinstance(event, Scraped):
+            self.showing.scraped(event)
+        self.gateway.observe(event)
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         tell_all(self.farewells, outcomes)

@@ -17,6 +17,7 @@ import msgspec
 
 from policies.decision import Verdict
 from policies.events import Event
+from proxy.journal_lines import Lines
 from proxy.outbox import Dropped, Outbox
 
 FORMAT = 1
@@ -56,7 +57,6 @@ NAMES: dict[str, type[tuple[object, ...]]] = {
 }
 """What a line may be, by its first element."""
 
-_WORDS = {kind: name for name, kind in NAMES.items()}
 _EVENTS = frozenset(get_args(Event))
 
 
@@ -80,23 +80,22 @@ class Journal:
         retry_seconds: float = 1.0,
     ) -> None:
         self.path = Path(path)
-        self.unencodable = 0
-        """Events left out because they hold what JSON cannot."""
         self._max_bytes = max_bytes
         self._keep = keep
         self._opened = Opened(version=version, settings=settings, state=state)
         self._fd = -1
         self._size = 0
+        self._lines = Lines(NAMES)
         self._outbox: Outbox[Event | Verdict, bytes] = Outbox(
-            "journal", self._encode, self._write, bound, retry_seconds=retry_seconds
+            "journal", self._lines.of, self._write, bound, retry_seconds=retry_seconds
         )
         self.extend = self._outbox.extend
         """Queue events and decisions: never waits, never fails. Loop thread only."""
 
     @property
     def dropped(self) -> int:
-        """Events that will never be in the file."""
-        return self._outbox.dropped + self.unencodable
+        """Events that will never be in the file, some because they hold what JSON cannot."""
+        return self._outbox.dropped + self._lines.unencodable
 
     @property
     def failures(self) -> int:
@@ -120,20 +119,6 @@ class Journal:
             self._open()
         self._put(b"".join(batch))
 
-    def _encode(self, batch: Sequence[Event | Verdict | Dropped]) -> bytes:
-        lines = [(_WORDS[type(item)], *item) for item in batch]
-        try:
-            return _ENCODER.encode_lines(lines)
-        except (TypeError, ValueError, OverflowError):
-            return b"".join(self._encode_one(line) for line in lines)
-
-    def _encode_one(self, line: tuple[object, ...]) -> bytes:
-        try:
-            return _ENCODER.encode(line) + b"\n"
-        except (TypeError, ValueError, OverflowError):
-            self.unencodable += 1
-            return b'["Dropped",1]\n'
-
     def _put(self, data: bytes) -> None:
         """All of ``data`` or nothing: what a full disk took of it is cut off again."""
         view = memoryview(data)
@@ -153,7 +138,7 @@ class Journal:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._size = _cut_torn_line(fd)
             self._fd = fd
-            self._put(_ENCODER.encode(("Journal", *self._opened._replace(at=time.time()))) + b"\n")
+            self._put(self._lines.of([self._opened._replace(at=time.time())]))
         except OSError:
             os.close(fd)
             self._fd = -1
@@ -236,9 +221,6 @@ def parse(line: bytes) -> Entry | None:
     if isinstance(entry, Opened) and entry.format > FORMAT:
         raise ValueError(f"journal format {entry.format}; this version reads up to {FORMAT}")
     return entry  # type: ignore[return-value]  # NAMES holds exactly the members of Entry
-
-
-_ENCODER = msgspec.json.Encoder()
 
 
 def _numbered(path: Path, number: int) -> Path:

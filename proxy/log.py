@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -54,9 +54,9 @@ class Log:
     def __init__(self, stream: TextIO, style: str | None = None, decisions: bool = True, bound: int = 20_000) -> None:
         """``style`` is ``json`` or ``text``; None chooses text for a terminal."""
         self._stream = stream
-        self._say = _sayer(stream, style)
         self._decisions = decisions
-        self._outbox: Outbox[Line, str] = Outbox("log", self._lines, self._write, bound)
+        lines = _text_lines if _style(stream, style) == TEXT else _json_lines
+        self._outbox: Outbox[Line, str] = Outbox("log", lines, self._write, bound)
         self._replaced: list[logging.Handler] = []
         self._level = logging.WARNING
         self.handler = Handler(self._outbox)
@@ -93,9 +93,6 @@ class Log:
             root.setLevel(self._level)
         self._outbox.close(wait_seconds)
 
-    def _lines(self, batch: Sequence[Line | Dropped]) -> str:
-        return "".join([f"{self._say(line)}\n" for line in batch])
-
     def _write(self, batch: Sequence[str]) -> None:
         if not batch:
             return
@@ -125,17 +122,17 @@ class Direct(logging.Handler):
         """As ``Log``."""
         super().__init__()
         self._stream = stream
-        self._say = _sayer(stream, style)
+        self._lines = _text_lines if _style(stream, style) == TEXT else _json_lines
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write, or lose the line when nobody can read it."""
         with suppress(OSError, ValueError):
-            self._stream.write(f"{self._say(_said(record))}\n")
+            self._stream.write(self._lines((_said(record),)))
             self._stream.flush()
 
 
-def _sayer(stream: TextIO, style: str | None) -> Callable[[Line | Dropped], str]:
-    return _text if (style or (TEXT if stream.isatty() else JSON)) == TEXT else _json
+def _style(stream: TextIO, style: str | None) -> str:
+    return style or (TEXT if stream.isatty() else JSON)
 
 
 def _said(record: logging.LogRecord) -> Said:
@@ -148,14 +145,30 @@ def _said(record: logging.LogRecord) -> Said:
     return Said(record.created, record.levelname.lower(), record.name, message, exception)
 
 
-_encode: Final = msgspec.json.Encoder().encode
+_encoder: Final = msgspec.json.Encoder()
+_COMMA: Final = ord(",")
 
 
-def _json(line: Line | Dropped) -> str:
-    if isinstance(line, Decided):
-        start = f'{{"time":"{_iso(line.at)}","level":"{_level(line.told)}","event":"request",'
-        return start + _encode(shown(line.told))[1:].decode()
-    return _encode({key: value for key, value in _fields(line) if value not in (None, "")}).decode()
+def _json_lines(batch: Sequence[Line | Dropped]) -> str:
+    lines = bytearray()
+    at, time_of = 0.0, b""
+    for line in batch:
+        if not isinstance(line, Decided):
+            _encoder.encode_into({key: value for key, value in _fields(line) if value not in (None, "")}, lines, -1)
+        else:
+            if line.at != at:  # the same for all of a wave
+                at, time_of = line.at, b'{"time":"%b' % _iso(line.at).encode()
+            lines += time_of
+            lines += _REQUEST[_level(line.told)]
+            start = len(lines)
+            _encoder.encode_into(shown(line.told), lines, -1)
+            lines[start] = _COMMA
+        lines += b"\n"
+    return lines.decode()
+
+
+_REQUEST: Final = {level: b'","level":"%b","event":"request"' % level.encode() for level in ("info", "warning")}
+"""What is said after the time; the outcome's own members follow, behind a comma in place of their brace."""
 
 
 def _fields(line: Said | Dropped) -> Iterator[tuple[str, object]]:
@@ -165,6 +178,10 @@ def _fields(line: Said | Dropped) -> Iterator[tuple[str, object]]:
     yield from (("time", _iso(line.at)), ("level", line.level), ("event", "log"), ("logger", line.logger))
     yield "message", _without_secrets(line.message)
     yield "exception", line.exception and _without_secrets(line.exception)
+
+
+def _text_lines(batch: Sequence[Line | Dropped]) -> str:
+    return "".join([f"{_text(line)}\n" for line in batch])
 
 
 def _text(line: Line | Dropped) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import add
 from typing import NamedTuple
 
+from policies.decision import Verdict
+from policies.events import Event, Failed
 from proxy.histogram import Histogram
 from proxy.metric_page import Figure, Figures, Page, merge, page
 from proxy.metric_state import rows
@@ -79,7 +81,7 @@ class App:
 
 
 class Metrics:
-    """The gateway's own counts. ``started``, ``ended`` and ``failed`` belong to the loop, the rest may run anywhere."""
+    """The gateway's own counts. ``started``, ``ended`` and ``heard`` belong to the loop, the rest may run anywhere."""
 
     def __init__(self, version: str = "", policy: str = "") -> None:
         self._info = (version, policy)
@@ -101,8 +103,13 @@ class Metrics:
         """A request came in. Each needs its ``ended``."""
         self._running[surface] = self._running.get(surface, 0) + 1
 
-    def failed(self, backend: str, fault: str) -> None:
-        """A backend did something wrong (``policies.events.FAULTS``), whether or not the request was saved."""
+    def heard(self, said: Sequence[Event | Verdict]) -> None:
+        """Things happened; what counts here is what backends did wrong, whether or not the request was saved."""
+        for event in said:
+            if type(event) is Failed:
+                self._failed(event.backend, event.fault)
+
+    def _failed(self, backend: str, fault: str) -> None:
         key = backend, fault
         self._faults[key] = self._faults.get(key, 0) + 1
 

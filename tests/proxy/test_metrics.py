@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from policies.events import Arrived, Dispatched, Finished, FirstToken, Joined
+from policies.events import Arrived, Dispatched, Failed, Finished, FirstToken, Joined
 from policies.fleet import Fleet, advance
 from policies.settings import PolicySettings
 from policies.snapshot import snapshot
@@ -156,7 +156,7 @@ def test_a_client_that_left_before_any_status_has_none() -> None:
 
 def test_saved_requests_still_show_the_fault() -> None:
     metrics = counted(replace(ANSWERED, retries=1, requeues=2))
-    metrics.failed("plain-1", "connect")
+    metrics.heard([Failed(1.0, "a", "plain-1", "connect")])
     assert value(metrics, "draftlane_faults_total", backend="plain-1", fault="connect") == 1
     assert value(metrics, "draftlane_retries_total", surface="chat") == 1
     assert value(metrics, "draftlane_requeues_total", surface="chat") == 2
