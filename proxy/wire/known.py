@@ -9,6 +9,7 @@ from typing import Final
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})\r\n", re.IGNORECASE)
 _DIGITS: Final = 15
+_ZERO: Final = ord("0")
 
 
 class Known:
@@ -24,14 +25,16 @@ class Known:
         """Where the body begins and how long it is, when ``data`` begins with this head."""
         if not data.startswith(self.before):
             return None
-        start = len(self.before)
-        end = data.find(b"\r", start, start + _DIGITS + 1)
-        if end < 0:
-            return None
-        digits = data[start:end]
-        if not digits.isdigit() or not data.startswith(self.after, end):
-            return None
-        return end + len(self.after), int(digits)
+        at = len(self.before)
+        last, length = min(len(data), at + _DIGITS), 0
+        while at < last:  # by hand: to find, cut out, check and convert the digits takes four times as long
+            digit = data[at] - _ZERO
+            if not 0 <= digit <= 9:
+                break
+            length = length * 10 + digit
+            at += 1
+        end = at + len(self.after)
+        return (end, length) if at > len(self.before) and data[at:end] == self.after else None
 
 
 def known(data: bytes, length: int | None) -> Known | None:

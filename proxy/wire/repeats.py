@@ -1,4 +1,4 @@
-"""The requests of one connection whose head came before: taken in without the parser (``proxy.wire.known``).
+"""Requests whose head came before, on their connection or on another one: taken in without the parser (``proxy.wire.known``).
 
 Apart from the server's protocol, because this is what nearly every request passes, and that stays source when the rest becomes
 machine code (``deploy/build_hook.py``).
@@ -15,8 +15,40 @@ TRIES: Final = 16
 """Heads of a connection that may differ, one after the other, before it is no longer worth comparing them."""
 
 
+FAMILIAR: Final = 4
+"""Heads that a new connection may begin with."""
+
+
+class Seen:
+    """A head that came before, and what was found in it."""
+
+    __slots__ = ("head", "known", "surface")
+
+    def __init__(self, known: Known, surface: Surface, head: Head) -> None:
+        self.known = known
+        self.surface = surface
+        self.head = head
+
+
+class Familiar:
+    """Heads of late, of all connections: clients open new ones, too, and some one for every request."""
+
+    __slots__ = ("heads",)
+
+    def __init__(self) -> None:
+        self.heads: list[Seen] = []
+        """The last one first."""
+
+    def add(self, seen: Seen) -> None:
+        """It came just now."""
+        self.heads.insert(0, seen)
+        del self.heads[FAMILIAR:]
+
+
 class Speaker(Carrier, Protocol):
     """The connection, as far as it concerns who looks at its bytes."""
+
+    familiar: Familiar
 
     cycle: Any
     """The newest request: a ``FastInbound``, or uvicorn's, or None."""
@@ -24,22 +56,18 @@ class Speaker(Carrier, Protocol):
     """The parser is in the middle of a head."""
     door_closed: bool
     expect_100_continue: bool
-    under_way: list[FastInbound]
-    """Requests whose answers are not complete."""
 
 
 class Repeats:
     """See the module."""
 
-    __slots__ = ("_head", "_known", "_speaker", "_surface", "_to_come", "_tries")
+    __slots__ = ("_seen", "_speaker", "_to_come", "_tries")
 
     def __init__(self, speaker: Speaker, tries: int = TRIES) -> None:
         self._speaker = speaker
         self._tries = tries
-        self._known: Known | None = None
-        """The last head whose next request may be told by its bytes."""
-        self._surface: Surface | None = None
-        self._head: Head | None = None
+        self._seen: Seen | None = None
+        """The last head, if its next request may be told by its bytes."""
         self._to_come = 0
         """Bytes of the body of a request that was told by its bytes."""
 
@@ -54,21 +82,32 @@ class Repeats:
         """Take in what needs no parser; what is left for it, None for nothing."""
         if self._to_come:
             return self._go_on(self._speaker.cycle, data)
-        if self._known is None or not self.at_rest():
+        if self._seen is None:
+            return self._first(data)
+        if not self.at_rest():
             return data
-        found = self._known.body_of(data)
-        if found is None or not found[1]:
-            return data
-        start, length = found
-        self._tries, self._to_come = TRIES, length
-        inbound = self._begin(length)
+        found = self._seen.known.body_of(data)
+        return self._begin(self._seen, found, data) if found is not None and found[1] else data
+
+    def _first(self, data: bytes) -> bytes | None:
+        """Of a connection on which nothing was said before."""
+        if self._tries > 0 and self._speaker.cycle is None and not self._speaker.in_head:
+            for seen in self._speaker.familiar.heads:
+                found = seen.known.body_of(data)
+                if found is not None and found[1]:
+                    self._seen = seen
+                    return self._begin(seen, found, data)
+        return data
+
+    def _begin(self, seen: Seen, found: tuple[int, int], data: bytes) -> bytes | None:
+        start, self._to_come = found
+        self._tries = TRIES
+        inbound = self._take_in(seen, self._to_come)
         return self._go_on(inbound, memoryview(data)[start:])
 
-    def _begin(self, length: int) -> FastInbound:
+    def _take_in(self, seen: Seen, length: int) -> FastInbound:
         speaker = self._speaker
-        assert self._surface is not None
-        assert self._head is not None
-        inbound = FastInbound(speaker, self._surface, self._head, not speaker.door_closed)
+        inbound = FastInbound(speaker, seen.surface, seen.head, not speaker.door_closed)
         speaker.expect_100_continue = False
         speaker.cycle = inbound
         speaker.under_way.append(inbound)
@@ -95,4 +134,5 @@ class Repeats:
         self._tries -= 1
         found = None if self._speaker.expect_100_continue else known(data, length)
         if found is not None:
-            self._known, self._surface, self._head = found, inbound.surface, inbound.head
+            self._seen = Seen(found, inbound.surface, inbound.head)
+            self._speaker.familiar.add(self._seen)

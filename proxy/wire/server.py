@@ -21,7 +21,7 @@ from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
 from proxy.wire.headers import origin_form, status_line
 from proxy.wire.inbound import Head
-from proxy.wire.repeats import Repeats
+from proxy.wire.repeats import Familiar, Repeats
 
 PIPELINED_BYTES = 1024 * 1024
 """Body bytes of requests waiting behind another one on the same connection before reading pauses."""
@@ -32,9 +32,10 @@ log = logging.getLogger("draftlane.wire")
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a side door. ``door`` is set on a subclass by ``bound_to``."""
+    """uvicorn's protocol with a side door. ``door`` and ``familiar`` are set on a subclass by ``bound_to``."""
 
     door: Door
+    familiar: Familiar
     cycle: Any  # a FastInbound, or uvicorn's RequestResponseCycle
 
     def __init__(
@@ -264,11 +265,6 @@ class GatewayProtocol(HttpToolsProtocol):
         self._turn_away(GatewayError("bad_request", msg))
 
     # -- own
-    def leave(self, inbound: FastInbound) -> None:
-        """An answer is complete."""
-        if inbound in self.under_way:
-            self.under_way.remove(inbound)
-
     def _checked_framing(self) -> int | None:
         """Content-Length, after what llhttp leaves unchecked: host, version, transfer codings."""
         length: int | None = None
@@ -387,4 +383,4 @@ class GatewayProtocol(HttpToolsProtocol):
 
 def bound_to(door: Door) -> type[GatewayProtocol]:
     """The protocol class for one gateway (uvicorn wants a class)."""
-    return type("BoundGatewayProtocol", (GatewayProtocol,), {"door": door})
+    return type("BoundGatewayProtocol", (GatewayProtocol,), {"door": door, "familiar": Familiar()})

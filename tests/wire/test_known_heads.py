@@ -18,7 +18,7 @@ from proxy.wire.client import Address, Connection, Exchange, Pool
 from proxy.wire.headers import Headers
 from proxy.wire.inbound import Head, Inbound
 from proxy.wire.known import known
-from proxy.wire.repeats import TRIES, Repeats
+from proxy.wire.repeats import FAMILIAR, TRIES, Repeats
 from proxy.wire.server import GatewayProtocol, bound_to
 
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\n"
@@ -89,9 +89,12 @@ def _told(head: Head) -> object:
 class Server:
     """One connection to a gateway, without a socket."""
 
-    def __init__(self, tries: int) -> None:
-        self.door, self.line = Visitors(), Line()
-        self.protocol: GatewayProtocol = bound_to(self.door)(CONFIG, ServerState(), {}, asyncio.get_running_loop())
+    def __init__(self, tries: int, neighbour: "Server | None" = None) -> None:
+        """``neighbour``: a connection to the same gateway."""
+        self.door: Visitors = Visitors() if neighbour is None else neighbour.door
+        self.line = Line()
+        kind = bound_to(self.door) if neighbour is None else type(neighbour.protocol)
+        self.protocol: GatewayProtocol = kind(CONFIG, ServerState(), {}, asyncio.get_running_loop())
         self.protocol.repeats = Repeats(self.protocol, tries)
         self.protocol.connection_made(self.line)  # type: ignore[arg-type]  # as much of a transport as is asked for
 
@@ -161,7 +164,41 @@ async def test_a_connection_that_knows_heads_hears_what_one_hears_that_does_not(
         server.hear([first, *talk])
     await asyncio.gather(*knowing.protocol.tasks, *parsing.protocol.tasks)  # the control plane's
     assert knowing.left_with == parsing.left_with
-    assert parsing.protocol.repeats._known is None
+    assert parsing.protocol.repeats._seen is None
+
+
+@given(st.lists(requests, min_size=1, max_size=6), talks())
+@example([post(b"abc")], [post(b"de")])
+@example([post(b"abc")], [post(b"de")[:-1], b"e" + post(b"f")])
+@example([post(b"abc")], [post(b"de", more=b"expect: 100-continue\r\n")])
+async def test_a_new_connection_hears_the_same_whatever_others_said_before(
+    said_before: list[bytes], talk: list[bytes]
+) -> None:
+    told = []
+    for tries in (TRIES, 0):
+        first = Server(tries)
+        connections = [first, *(Server(tries, first) for _ in said_before)]
+        for connection, request in zip(connections[:-1], said_before, strict=True):
+            connection.hear([request])
+        connections[-1].hear(talk)
+        await asyncio.gather(*(task for one in connections for task in one.protocol.tasks))
+        told.append([one.left_with for one in connections])
+    assert told[0] == told[1]
+
+
+async def test_the_first_request_of_a_connection_needs_no_parser_if_others_began_like_it() -> None:
+    first = Server(TRIES)
+    first.hear([post(b"abc")])
+    for number in range(FAMILIAR):
+        second = Server(TRIES, first)
+        del second.protocol.parser
+        second.hear([post(b"another"), post(b"and more")])
+        assert [seen[1] for seen in second.door.seen[-2:]] == [b"another", b"and more"]
+        Server(TRIES, first).hear([post(b"abc", more=b"x-other: %d\r\n" % number)])
+    last = Server(TRIES, first)
+    last.hear([post(b"de")])  # there is no end of other heads: these are forgotten
+    assert last.protocol.familiar.heads[0] is last.protocol.repeats._seen
+    assert len(last.protocol.familiar.heads) == FAMILIAR
 
 
 async def test_the_second_request_of_a_connection_needs_no_parser() -> None:
@@ -191,9 +228,9 @@ async def test_a_client_whose_heads_always_differ_is_not_compared_for_ever() -> 
     for number in range(TRIES + 5):
         server.hear([post(b"abc", more=b"x-request-id: %d\r\n" % number)])
     assert len(server.door.seen) == TRIES + 5
-    known_last = server.protocol.repeats._known
-    assert known_last is not None
-    assert b"x-request-id: %d" % (TRIES - 1) in known_last.after
+    seen_last = server.protocol.repeats._seen
+    assert seen_last is not None
+    assert b"x-request-id: %d" % (TRIES - 1) in seen_last.known.after
 
 
 @pytest.mark.parametrize(
@@ -276,7 +313,7 @@ def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool, takes_whol
     for pieces in exchanges:
         if line.closed:
             break
-        connection.start(Exchange(pool, b"", b"", heard, bodiless))
+        connection.take(Exchange(pool, b"", b"", heard, bodiless))
         for piece in pieces:
             if not line.closed:
                 connection.data_received(piece)
@@ -306,7 +343,7 @@ def test_the_second_answer_needs_no_parser(takes_whole: bool) -> None:
     connection = Connection(pool)
     connection.connection_made(Line())  # type: ignore[arg-type]  # as much of a transport as is asked for
     for number, body in enumerate((b"abc", b"another")):
-        connection.start(Exchange(pool, b"", b"", heard, False))
+        connection.take(Exchange(pool, b"", b"", heard, False))
         if number:
             connection._parser = HttpResponseParser(None)  # tells nobody anything
         connection.data_received(answer(body))
