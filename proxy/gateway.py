@@ -18,6 +18,7 @@ from policies.decide import decide
 from policies.decision import Decision, NoBackend, Overloaded, Verdict
 from policies.events import Arrived, Cancelled, Event, Joined, Pulse
 from policies.fleet import Fleet, advance
+from policies.make import make
 from proxy.backends import Backend
 from proxy.config import Config
 from proxy.door import Clerk, Routes, cors_lines
@@ -157,7 +158,8 @@ class Gateway:
         """
         model = self.models.resolve(asked.model)
         exact = asked.prompt_tokens
-        return Arrived(
+        return make(
+            Arrived,
             self.now(),
             request_id,
             model,
@@ -179,6 +181,8 @@ class Gateway:
             passport.expected_output_tokens if surface.routed else 1,
             random.random(),
             random.random(),
+            (),
+            "",
         )
 
     def place(self, arrived: Arrived) -> Decision:
@@ -257,7 +261,8 @@ class Gateway:
             understood[0].attempt(Relay.go_alone)
             return
         placed = [relay for relay in understood if relay.attempt(Relay.place)]
-        for relay in placed:
+        ready = [relay for relay in placed if relay.attempt(Relay.prepare)]
+        for relay in ready:
             relay.attempt(Relay.send)
 
     def error_lines(self, inbound: Inbound) -> list[bytes]:
@@ -282,7 +287,9 @@ class Gateway:
         self._settle([(relay, ended)])
 
     def _finish(self, relays: list[Relay]) -> None:
-        """``settled`` for all of a wave."""
+        """``settled`` for all of a wave, after their clients have what waited for it."""
+        for relay in relays:
+            relay.deliver()
         self._settle([(relay, end_of(relay)) for relay in relays])
 
     def _settle(self, over: list[tuple[Relay, Ended]]) -> None:

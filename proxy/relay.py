@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policies.decision import Decision
 from policies.events import SYNTHETIC, Cancelled, Dispatched, Failed, FirstToken, Refused
+from policies.make import make
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.meter import meter_for
@@ -131,9 +132,9 @@ class Relay:
         self._count()
 
     def go_alone(self) -> None:
-        """``place`` and ``send`` when no other request waits for this one to be counted: its bytes first, the books after."""
+        """All that follows when no other request waits for this one to be counted: its bytes first, the books after."""
         self._find_place()
-        self.send()
+        self._send()
         self._count()
 
     def begin_at(self, decision: Decision) -> None:
@@ -144,7 +145,7 @@ class Relay:
         gateway.observe(self.arrived)
         self._assign(decision)
         self._count()
-        self.send()
+        self._send()
 
     def _read_closer(self) -> None:
         """A backend failed. That is the client's doing where a text that was left out is no JSON. Raises GatewayError."""
@@ -162,6 +163,7 @@ class Relay:
     # -- to the backend
     def _find_place(self) -> None:
         self.arrived = self.gateway.as_arrived(self.surface, self.asked, self.passport, self.id)
+        self.asked.forget_text()
         self._assign(self.gateway.place(self.arrived))
 
     def _assign(self, decision: Decision) -> None:
@@ -176,20 +178,30 @@ class Relay:
     def _count(self) -> None:
         """From here on the backend counts it: the next decision already knows."""
         assert self.decision is not None
-        self.gateway.observe(Dispatched(self.sent_at, self.id, self.decision.backend))
+        self.gateway.observe(make(Dispatched, self.sent_at, self.id, self.decision.backend))
 
-    def send(self) -> None:
-        """Send it to the backend it was assigned to."""
+    def _send(self) -> None:
+        self.prepare()
+        self.send()
+
+    def prepare(self) -> None:
+        """Make ready what goes to the backend it was assigned to."""
         gateway, inbound, backend = self.gateway, self.inbound, self.backend
         assert backend is not None
         body, dropped = self._outgoing(backend)
-        lines = gateway.onward(inbound.head, backend, dropped) + gateway.added_lines(self)
         method = inbound.head.method
+        lines = [gateway.onward(inbound.head, backend, dropped), gateway.added_lines(self)]
         if body or method not in (b"GET", b"HEAD"):
-            lines += b"content-length: %d\r\n" % len(body)
+            lines.append(b"content-length: %d\r\n" % len(body))
+        lines.append(b"\r\n")
+        self.exchange = backend.pool.prepare(b"".join(lines), body, self, method == b"HEAD")
+
+    def send(self) -> None:
+        """Send it."""
         if self.attempts == 1:
-            self.own_seconds = gateway.now() - self.began_at
-        self.exchange = backend.pool.send(lines + b"\r\n", body, self, method == b"HEAD")
+            self.own_seconds = self.gateway.now() - self.began_at
+        if self.exchange is not None:
+            self.exchange.send()
 
     def _outgoing(self, backend: "Backend") -> tuple[bytes, frozenset[bytes]]:
         """The body to send, and the client's headers that no longer fit it."""
@@ -266,7 +278,7 @@ class Relay:
         self.first_token_at = at
         if self.exchange is not None:
             self.exchange.pass_on = self.chunks
-        self.gateway.observe(FirstToken(at, self.id))
+        self.gateway.observe(make(FirstToken, at, self.id))
 
     def chunks(self, data: bytes, payload: bytes) -> None:
         """``body`` for whole chunks: what the meter leaves as it is goes on with the framing it has. Called for every
@@ -302,15 +314,28 @@ class Relay:
         self._over()
 
     def whole(self, answer: AnswerHead, body: bytes) -> bool:
-        """``head``, ``body`` and ``end`` of a plain document, which is read when the client has it."""
+        """``head``, ``body`` and ``end`` of a plain document, which is read when the client has it. Where others are under
+        way it gets it when the loop has heard their answers, too."""
         if answer.status != 200 or not answer.is_plain or body[0] not in b"{[":
             return False
         self.status = self.answered_status = 200
         self.answer_head, self._document = answer, body
         self.exchange = None
-        self.inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], body)
+        if len(self.gateway.live) == 1:
+            self.deliver()
         self._over()
         return True
+
+    def deliver(self) -> None:
+        """Send a ``whole`` answer to the client, if that was not done before."""
+        answer, document, inbound = self.answer_head, self._document, self.inbound
+        if document is None or answer is None or inbound.started:
+            return
+        try:
+            inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], document)
+        except Exception:  # whatever it is, it is ours, and the others of the wave get their answers
+            log.exception("an answer could not be sent")
+            inbound.abort()
 
     def _over(self) -> None:
         """The client has its answer; the rest is nobody's hurry."""
@@ -354,7 +379,7 @@ class Relay:
         self.arrived = arrived
         self._assign(decision)
         self._count()
-        self.send()
+        self._send()
         return True
 
     def requeue(self) -> bool:
@@ -390,6 +415,7 @@ class Relay:
         """The grace period is over: end visibly, and not by the backend's fault."""
         inbound = self.inbound
         if self.done:
+            self.deliver()
             return
         inbound.served = None
         self.client_left()

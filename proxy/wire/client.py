@@ -232,12 +232,15 @@ class Connection(asyncio.Protocol):
             self._keep = self._parser.should_keep_alive()  # llhttp forgets it as soon as this returns
 
     # -- the exchange
-    def start(self, exchange: "Exchange") -> None:
-        """Send a request. The connection must be idle."""
-        transport = self.transport
-        assert transport is not None
+    def take(self, exchange: "Exchange") -> None:
+        """Carry an exchange from now on. The connection must be idle."""
         self.exchange = exchange
         exchange.connection = self
+
+    def send(self, exchange: "Exchange") -> None:
+        """Send the request of the exchange it carries."""
+        transport = self.transport
+        assert transport is not None
         if len(exchange.request_body) < 65536:
             transport.write(exchange.request_head + exchange.request_body)
         else:
@@ -321,8 +324,15 @@ class Exchange:
         self.connection: Connection | None = None
         self.task: asyncio.Task[None] | None = None
 
+    def send(self) -> None:
+        """Send the request, on the idle connection that was found for it or on a new one."""
+        if self.connection is None:
+            self.again()
+        else:
+            self.connection.send(self)
+
     def again(self) -> None:
-        """Send once more on a new connection."""
+        """Send on a new connection."""
         self.task = asyncio.get_running_loop().create_task(self.pool.connect(self))
 
     def cancel(self) -> None:
@@ -362,14 +372,12 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._all: set[Connection] = set()
 
-    def send(self, head: bytes, body: bytes, receiver: Receiver, bodiless: bool = False) -> Exchange:
-        """Start an exchange on an idle connection, the most recently used first, or on a new one."""
+    def prepare(self, head: bytes, body: bytes, receiver: Receiver, bodiless: bool = False) -> Exchange:
+        """An exchange with an idle connection for it, the most recently used one, where there is any."""
         exchange = Exchange(self, head, body, receiver, bodiless)
         connection = self._take()
-        if connection is None:
-            exchange.again()
-        else:
-            connection.start(exchange)
+        if connection is not None:
+            connection.take(exchange)
         return exchange
 
     def _take(self) -> Connection | None:
@@ -399,7 +407,8 @@ class Pool:
             exchange.receiver.failed(fault)
         else:
             self._all.add(connection)
-            connection.start(exchange)
+            connection.take(exchange)
+            connection.send(exchange)
 
     async def _open(self) -> Connection:
         loop, at = asyncio.get_running_loop(), self.address

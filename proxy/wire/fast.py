@@ -20,9 +20,8 @@ class Carrier(Protocol):
     transport: asyncio.Transport
     client: tuple[str, int] | None
     scheme: Any
-
-    def leave(self, inbound: "FastInbound") -> None:
-        """The answer is complete."""
+    under_way: "list[FastInbound]"
+    """Requests whose answers are not complete."""
 
     def on_response_complete(self) -> None:
         """The next request of the connection may be worked on."""
@@ -200,7 +199,7 @@ class FastInbound(Inbound):
         self.answered = self.response_complete = True
         self.served = None
         protocol = self._protocol
-        protocol.leave(self)
+        self._be_over()
         if protocol.transport is None or self.disconnected or protocol.transport.is_closing():
             return
         if self._unsent:
@@ -210,10 +209,15 @@ class FastInbound(Inbound):
         else:
             protocol.transport.abort()  # a close would look like the end of a close-delimited body
 
+    def _be_over(self) -> None:
+        under_way = self._protocol.under_way
+        if self in under_way:
+            under_way.remove(self)
+
     def _leave(self) -> None:
         self.response_complete = True
         protocol = self._protocol
-        protocol.leave(self)
+        self._be_over()
         if self.disconnected:
             return
         if not self.keep_alive:

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from policies.events import Arrived, Dispatched, Finished
+from policies.events import Arrived, Cancelled, Dispatched, Finished
 from proxy.errors import BadRequest
 from proxy.relay import Relay
 from proxy.version import compiled
+from proxy.wire.answer import AnswerHead
 from proxy.wire.nobody import Nobody
 from tests.scripted.backend import ScriptedBackend, Visit
 from tests.scripted.client import CHAT, CHAT_STREAM, Client, connected, post
@@ -141,3 +142,67 @@ async def test_who_leaves_before_the_wave_breaks_was_never_there(form: str) -> N
         await asyncio.sleep(0.01)
         assert sum(len(backend.requests) for backend in backends) == 1
         assert [event for event in rig.events if getattr(event, "id", "") == "left"] == []
+
+
+PLAIN = AnswerHead(200, b"OK", [(b"content-type", b"application/json")])
+DOCUMENT = b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":5}}'
+
+
+async def one_of_two(rig: Rig, client: Client) -> Relay:
+    """The relay of a client that is not the only one under way; its backend is about to answer in one piece."""
+    before = set(rig.gateway.live)
+    await client.send(post(CHAT_STREAM))
+    await until(lambda: len(rig.gateway.live) > len(before))
+    (relay,) = rig.gateway.live - before
+    await until(lambda: relay.exchange is not None and relay.exchange.connection is not None)
+    assert relay.exchange is not None
+    relay.exchange.cancel()
+    return relay
+
+
+async def test_an_answer_waits_until_the_loop_has_heard_the_others_and_no_longer(form: str) -> None:
+    async with crowded(form) as (rig, _, clients):
+        relay = await one_of_two(rig, clients[0])
+        assert relay.whole(PLAIN, DOCUMENT)
+        assert not relay.inbound.started
+        got = await clients[0].answer()
+        assert (got.status, got.body) == (200, DOCUMENT)
+        await until(lambda: [event.completion_tokens for event in rig.of(Finished)] == [5])
+
+
+async def test_who_is_alone_gets_the_answer_at_once(form: str) -> None:
+    async with scene(form, patient) as (rig, _, client):
+        relay = await one_of_two(rig, client)
+        assert relay.whole(PLAIN, DOCUMENT)
+        assert relay.inbound.started
+        assert (await client.answer()).body == DOCUMENT
+
+
+async def test_an_answer_that_waits_is_given_when_the_grace_period_ends(form: str) -> None:
+    async with crowded(form) as (rig, _, clients):
+        relay = await one_of_two(rig, clients[0])
+        assert relay.whole(PLAIN, DOCUMENT)
+        relay.stopped()
+        assert relay.inbound.started
+        assert (await clients[0].answer()).body == DOCUMENT
+
+
+async def test_who_leaves_while_the_answer_waits_had_it(form: str) -> None:
+    async with crowded(form) as (rig, _, clients):
+        relay = await one_of_two(rig, clients[0])
+        assert relay.whole(PLAIN, DOCUMENT)
+        relay.client_left()
+        await until(lambda: [event.id for event in rig.of(Finished)] == [relay.id])
+        assert rig.of(Cancelled) == []
+
+
+@from_source
+async def test_a_fault_of_ours_while_answers_are_given_costs_one(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with crowded(form) as (rig, _, clients):
+        relays = [await one_of_two(rig, client) for client in clients[:3]]
+        for relay in relays:
+            assert relay.whole(PLAIN, DOCUMENT)
+        lines, broken = rig.gateway.answer_lines, relays[1]
+        monkeypatch.setattr(rig.gateway, "answer_lines", lambda relay: 1 / 0 if relay is broken else lines(relay))
+        assert [(await client.answer()).body for client in clients[:3:2]] == [DOCUMENT, DOCUMENT]
+        await until(lambda: len(rig.of(Finished)) == 3)
