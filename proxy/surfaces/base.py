@@ -77,14 +77,9 @@ class Asked:
         """The client itself asked for usage in the stream (``stream_options.include_usage``)."""
         self.has_stream_options = has_stream_options
         self.sample = sample
-        """The prompt's text where it is short enough for an exact count, else nothing; made when asked for, never logged.
-        It holds on to the body until ``forget_text``."""
+        """The prompt's text where it is short enough for an exact count, else nothing; made when asked for, never logged."""
         self.text_left_out = text_left_out
         """A long text in it was not parsed (``proxy.surfaces.long_text``)."""
-
-    def forget_text(self) -> None:
-        """Nobody will count it any more."""
-        self.sample = str
 
 
 class Surface(Protocol):

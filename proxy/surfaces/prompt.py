@@ -7,6 +7,8 @@ chance (1 in 2³² at equal size) or because they are long, equally long and dif
 cost an estimate, never an answer.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 from zlib import crc32
 
@@ -167,9 +169,10 @@ class Prompt:
             return tuple(self._borders)
         return (*self._borders[:_FIRST_BORDERS], *self._borders[-_LAST_BORDERS:])
 
-    def sample(self) -> str:
-        """The whole text where it is short enough to be counted, else nothing."""
-        return "" if self.size > _SAMPLE else _decoded(self._texts)
+    @property
+    def sample(self) -> Callable[[], str]:
+        """Makes the whole text where it is short enough to be counted, else nothing. Holds on to copies, not to the body."""
+        return str if self.size > _SAMPLE else partial(_decoded, [bytes(text) for text in self._texts])
 
     def excerpt(self, size: int) -> bytes:
         """Up to ``size`` raw bytes from the beginning and the end of the last text, for guessing what it is about."""
@@ -179,7 +182,7 @@ class Prompt:
         return bytes(last) if len(last) <= size else bytes(last[: size // 2]) + bytes(last[-size // 2 :])
 
 
-def _decoded(texts: list[memoryview]) -> str:
+def _decoded(texts: list[bytes]) -> str:
     try:
         return "\n".join([_string.decode(text) for text in texts])
     except msgspec.DecodeError:

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
+from proxy.wire.burst import Burst
 from proxy.wire.door import Door, too_large
 from proxy.wire.headers import BODILESS, Headers, status_line
 from proxy.wire.inbound import Head, Inbound, Passport, Served, answer_error
@@ -16,6 +17,7 @@ SWALLOWED_BYTES = 16 * 1024 * 1024
 class Carrier(Protocol):
     """The connection, as far as a request on it needs it."""
 
+    burst: Burst
     door: Door
     transport: asyncio.Transport
     client: tuple[str, int] | None
@@ -33,6 +35,7 @@ class FastInbound(Inbound):
     __slots__ = (
         "_bodiless",
         "_chunked",
+        "_held",
         "_parts",
         "_protocol",
         "_size",
@@ -62,6 +65,8 @@ class FastInbound(Inbound):
         self._bodiless = head.method == b"HEAD"
         self._unsent: list[bytes] = []
         """Of the answer's head, until there is a body to go with it."""
+        self._held: bytes | None = None
+        """An event that is written with those of other streams."""
 
     # -- the request, told by the protocol
     def take(self, data: bytes | memoryview) -> None:
@@ -141,6 +146,8 @@ class FastInbound(Inbound):
         """See ``Inbound``."""
         if not data or self.disconnected or self._bodiless:
             return
+        if self._held is not None:
+            self.write_held()
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._unsent:
@@ -156,14 +163,25 @@ class FastInbound(Inbound):
         if not self._chunked or self._unsent or self.disconnected:
             self.write(payload)
             return
+        if self._held is not None:
+            self.write_held()
+        else:
+            self._protocol.burst.add(self)
+        self._held = data
+
+    def write_held(self) -> None:
+        """Write what was held back for a burst, if it was not written since."""
+        held, self._held = self._held, None
         transport = self._protocol.transport
-        if not transport.is_closing():
-            transport.write(data)
+        if held is not None and not self.disconnected and not transport.is_closing():
+            transport.write(held)
 
     def finish(self, trailers: Headers) -> None:
         """See ``Inbound``."""
         if self.answered:
             return
+        if self._held is not None:
+            self.write_held()
         tail = self._unsent
         self._unsent = []
         if self._chunked:
@@ -202,6 +220,7 @@ class FastInbound(Inbound):
         self._be_over()
         if protocol.transport is None or self.disconnected or protocol.transport.is_closing():
             return
+        self.write_held()
         if self._unsent:
             protocol.transport.write(b"".join(self._unsent))
         if self._chunked or not self.head.http_10:
