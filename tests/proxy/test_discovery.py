@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -238,11 +239,12 @@ async def test_one_question_that_hangs_does_not_spoil_the_others() -> None:
 
 
 async def test_a_backend_that_refuses_connections_is_unreachable() -> None:
-    async with backend({}) as url:
-        pass
-    async with httpx.AsyncClient() as client:
-        with pytest.raises(BackendUnreachableError, match=url) as caught:
-            await discover(client, url)
+    with socket.socket() as taken:  # and not listened at, so that nobody else's server is found there
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with httpx.AsyncClient() as client:
+            with pytest.raises(BackendUnreachableError, match=url) as caught:
+                await discover(client, url)
     assert caught.value.url == url
 
 
