@@ -35,6 +35,7 @@ ON_THE_WAY = [
     "metrics",
     "models",
     "outbox",
+    "outgoing",
     "pace",
     "patience",
     "relay",

@@ -289,7 +289,11 @@ class Gateway:
     def _finish(self, relays: list[Relay]) -> None:
         """``settled`` for all of a wave, after their clients have what waited for it."""
         for relay in relays:
-            relay.deliver()
+            try:
+                relay.deliver()
+            except Exception:  # whatever it is, it is ours, and the others of the wave get their answers
+                log.exception("an answer could not be sent")
+                relay.inbound.abort()
         self._settle([(relay, end_of(relay)) for relay in relays])
 
     def _settle(self, over: list[tuple[Relay, Ended]]) -> None:

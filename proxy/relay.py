@@ -15,6 +15,7 @@ from policies.make import make
 from proxy import errors
 from proxy.errors import GatewayError
 from proxy.meter import meter_for
+from proxy.outgoing import outgoing
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
 from proxy.surfaces.long_text import check_long_text
 from proxy.wire.answer import AnswerHead
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from proxy.gateway import Gateway
 
 log = logging.getLogger("draftlane.relay")
-NOTHING: frozenset[bytes] = frozenset()
-CODING: Final = frozenset((b"content-encoding",))
-NEGOTIATION: Final = frozenset((b"accept-encoding",))
 NOTHING_ASKED: Final = Asked()
 NOTHING_TOLD: Final = Facts()
 REFUSAL_BYTES: Final = 65536
@@ -42,7 +40,6 @@ class Relay:
 
     __slots__ = (
         "_collected",
-        "_decoded",
         "_document",
         "_facts",
         "_length",
@@ -55,6 +52,7 @@ class Relay:
         "backend",
         "began_at",
         "decision",
+        "decoded",
         "done",
         "exchange",
         "first_token_at",
@@ -101,7 +99,8 @@ class Relay:
         self.requeues = 0
         self.paused = False
         self.done = False
-        self._decoded: bytes | None = None
+        self.decoded: bytes | None = None
+        """The body without its content coding, where it has one."""
         self.answer_head: AnswerHead | None = None
         self._length: int | None = None
         self._strip = False
@@ -150,20 +149,19 @@ class Relay:
     def _read_closer(self) -> None:
         """A backend failed. That is the client's doing where a text that was left out is no JSON. Raises GatewayError."""
         if self.asked.text_left_out and not self.inbound.started:
-            check_long_text(self._decoded or self.inbound.body())
+            check_long_text(self.decoded or self.inbound.body())
 
     def _readable(self) -> bytes:
         """The body for looking at. Raises GatewayError."""
         body = self.inbound.body()
         plain = without_coding(body, self.inbound.head.content_coding, self.gateway.max_body_bytes)
         if plain is not body:
-            self._decoded = plain
+            self.decoded = plain
         return plain
 
     # -- to the backend
     def _find_place(self) -> None:
         self.arrived = self.gateway.as_arrived(self.surface, self.asked, self.passport, self.id)
-        self.asked.forget_text()
         self._assign(self.gateway.place(self.arrived))
 
     def _assign(self, decision: Decision) -> None:
@@ -186,15 +184,10 @@ class Relay:
 
     def prepare(self) -> None:
         """Make ready what goes to the backend it was assigned to."""
-        gateway, inbound, backend = self.gateway, self.inbound, self.backend
+        backend = self.backend
         assert backend is not None
-        body, dropped = self._outgoing(backend)
-        method = inbound.head.method
-        lines = [gateway.onward(inbound.head, backend, dropped), gateway.added_lines(self)]
-        if body or method not in (b"GET", b"HEAD"):
-            lines.append(b"content-length: %d\r\n" % len(body))
-        lines.append(b"\r\n")
-        self.exchange = backend.pool.prepare(b"".join(lines), body, self, method == b"HEAD")
+        head, body, self._strip = outgoing(self, backend)
+        self.exchange = backend.pool.prepare(head, body, self, self.inbound.head.method == b"HEAD")
 
     def send(self) -> None:
         """Send it."""
@@ -202,19 +195,6 @@ class Relay:
             self.own_seconds = self.gateway.now() - self.began_at
         if self.exchange is not None:
             self.exchange.send()
-
-    def _outgoing(self, backend: "Backend") -> tuple[bytes, frozenset[bytes]]:
-        """The body to send, and the client's headers that no longer fit it."""
-        asked, body = self.asked, self.inbound.body()
-        inject = asked.stream and not asked.wants_usage and backend.takes_usage and self.surface.routed
-        model = self.gateway.models.name_at(backend, asked.model)
-        self._strip = inject
-        if not inject and model is None:
-            return body, NOTHING
-        plain, dropped = (body, NOTHING) if self._decoded is None else (self._decoded, CODING)
-        if inject:  # a compressed answer could not have our usage event taken out again
-            dropped |= NEGOTIATION
-        return self.surface.splice(plain, asked, model, inject), dropped
 
     # -- Receiver: from the backend
     def head(self, answer: AnswerHead, length: int | None) -> None:
@@ -331,11 +311,7 @@ class Relay:
         answer, document, inbound = self.answer_head, self._document, self.inbound
         if document is None or answer is None or inbound.started:
             return
-        try:
-            inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], document)
-        except Exception:  # whatever it is, it is ours, and the others of the wave get their answers
-            log.exception("an answer could not be sent")
-            inbound.abort()
+        inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], document)
 
     def _over(self) -> None:
         """The client has its answer; the rest is nobody's hurry."""

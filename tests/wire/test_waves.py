@@ -77,7 +77,7 @@ def break_once(stage: str, monkeypatch: pytest.MonkeyPatch, error: type[Exceptio
     monkeypatch.setattr(Relay, stage, breaks)
 
 
-stages = pytest.mark.parametrize("stage", ["_readable", "_assign", "_count", "_outgoing"])
+stages = pytest.mark.parametrize("stage", ["_readable", "_assign", "_count", "prepare"])
 from_source = pytest.mark.skipif(
     compiled(), reason="machine code calls its own methods, whatever is put in their place"
 )
@@ -106,7 +106,7 @@ async def test_a_fault_of_ours_costs_one_request(form: str, stage: str, monkeypa
         assert sorted(statuses) == [200] * (AT_ONCE - 1) + [500]
 
 
-@pytest.mark.parametrize("stage", ["_readable", "_assign", "_outgoing"])
+@pytest.mark.parametrize("stage", ["_readable", "_assign", "prepare"])
 @from_source
 async def test_a_fault_of_the_clients_is_told_alike_alone_and_in_a_wave(
     form: str, stage: str, monkeypatch: pytest.MonkeyPatch
