@@ -13,7 +13,7 @@ BENCH ?= overhead
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench fuzz real lock image clean
+.PHONY: help demo test check format docs bench fuzz real lock compiled image clean
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -51,11 +51,18 @@ lock: $(VENV)/.for-work ## Pin what pyproject.toml asks for (ARGS=--upgrade for 
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group build --group dev --universal --python-version 3.11 --quiet \
 		--no-emit-index-url --custom-compile-command "make lock" --output-file constraints.txt $(ARGS)
 
+compiled: ## The gateway as machine code, .venv-compiled/bin/draftlane (needs a C compiler and two minutes).
+	@sh .ci/venv.sh "$(PYTHON)" .venv-compiled
+	@echo "Translating what a request passes to machine code (two minutes) …"
+	@DRAFTLANE_COMPILE=1 PIP_CONSTRAINT=constraints.txt .venv-compiled/bin/python -m pip install --disable-pip-version-check \
+		--quiet --force-reinstall .
+	@.venv-compiled/bin/draftlane --version
+
 image: ## Build the container image (needs a container engine).
 	docker build --tag draftlane .
 
 clean: ## Remove the environment and what tools left behind; weights in the demo's cache stay.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) .venv-compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 
 # --- environments ---------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from proxy import workers
 from proxy.config import Config
 from proxy.llama import cache_folder
 from proxy.serving import Ports, serve_forever
+from proxy.version import compiled
 
 log = logging.getLogger("draftlane")
 
@@ -70,5 +71,7 @@ def _announce(config: Config, ports: Ports) -> None:
             ports.admin,
             f", admin key in {server.admin_key_file}" if server.admin_key_file else "",
         )
+    if not compiled():
+        log.info("running from source; compiled, a request costs half (docs/speed.md, or `make compiled` in a clone)")
     for backend in config.backends:
         log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.url)

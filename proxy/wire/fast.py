@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
-from proxy.wire.burst import Burst
+from proxy.wire.burst import HEELS_SECONDS, Burst
 from proxy.wire.door import Door, too_large
 from proxy.wire.headers import BODILESS, Headers, status_line
 from proxy.wire.inbound import Head, Inbound, Passport, Served, answer_error
@@ -158,16 +158,23 @@ class FastInbound(Inbound):
         if not transport.is_closing():  # closed, but nobody told us yet: uvloop would raise
             transport.write(data)
 
-    def write_chunks(self, data: bytes, payload: bytes) -> None:
-        """See ``Inbound``."""
+    def write_chunks(self, data: bytes, payload: bytes, at: float) -> None:
+        """See ``Inbound``. At the heels of another event it waits for the end of the loop's turn (``proxy.wire.burst``)."""
         if not self._chunked or self._unsent or self.disconnected:
             self.write(payload)
             return
         if self._held is not None:
             self.write_held()
-        else:
-            self._protocol.burst.add(self)
-        self._held = data
+        burst = self._protocol.burst
+        alone = at - burst.heard_at > HEELS_SECONDS
+        burst.heard_at = at
+        if not alone:
+            burst.add(self)
+            self._held = data
+            return
+        transport = self._protocol.transport
+        if not transport.is_closing():
+            transport.write(data)
 
     def write_held(self) -> None:
         """Write what was held back for a burst, if it was not written since."""

@@ -19,6 +19,7 @@ import pytest
 from proxy.cli import main
 from proxy.simulated.character import Character
 from proxy.simulated.running import simulated
+from proxy.version import compiled
 from tests.live.lanes import MODEL, PLAIN, engines
 from tests.scripted.backend import free_port
 from tests.scripted.client import connected, post
@@ -111,6 +112,7 @@ async def test_two_urls_are_enough_and_a_signal_ends_it_cleanly(tmp_path: Path) 
     lines = [json.loads(line) for line in served.log.splitlines()]
     assert len([one for one in lines if one["event"] == "request"]) == 4
     assert [one for one in lines if one["level"] not in ("info", "debug")] == []
+    assert [one["event"] for one in lines if "from source" in one.get("message", "")] == ["log"] * (not compiled())
 
 
 @pytest.mark.parametrize(("option", "lane"), [("--speculative", "speculative"), ("--plain", "plain")])

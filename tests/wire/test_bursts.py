@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.surfaces import SURFACES
-from proxy.wire.burst import Burst
+from proxy.wire.burst import HEELS_SECONDS, Burst
 from proxy.wire.fast import FastInbound
 from proxy.wire.inbound import Head
 
@@ -56,7 +56,8 @@ def answering(burst: Burst) -> tuple[FastInbound, Line]:
 
 
 STEPS: dict[str, Callable[[FastInbound, bytes], None]] = {
-    "event": lambda inbound, data: inbound.write_chunks(b"<%b>" % data, data),
+    "event": lambda inbound, data: inbound.write_chunks(b"<%b>" % data, data, 1.0),
+    "late event": lambda inbound, data: inbound.write_chunks(b"<%b>" % data, data, 1.0 + HEELS_SECONDS * 2 * int(data)),
     "changed event": lambda inbound, data: inbound.write(data),
     "end": lambda inbound, _: inbound.finish([]),
     "fault": lambda inbound, _: inbound.abort(),
@@ -64,10 +65,11 @@ STEPS: dict[str, Callable[[FastInbound, bytes], None]] = {
 
 
 @given(
-    st.lists(st.sampled_from(["event", "event", "changed event"]), max_size=6), st.sampled_from(["end", "fault", ""])
+    st.lists(st.sampled_from(["event", "event", "late event", "changed event"]), max_size=6),
+    st.sampled_from(["end", "fault", ""]),
 )
 @example(["event", "changed event", "event", "event"], "end")
-@example(["event"], "fault")
+@example(["event", "late event"], "fault")
 async def test_a_client_hears_all_in_order_whether_or_not_it_was_held_back(steps: list[str], last: str) -> None:
     (held, late), (prompt, early) = answering(Burst()), answering(Burst())
     for number, step in enumerate(filter(None, [*steps, last])):
@@ -78,21 +80,30 @@ async def test_a_client_hears_all_in_order_whether_or_not_it_was_held_back(steps
     assert late.said == early.said
 
 
-async def test_events_of_one_turn_are_written_together_when_it_is_over() -> None:
+async def test_events_at_the_heels_of_one_are_written_together_when_the_turn_is_over() -> None:
     burst = Burst()
     streams = [answering(burst) for _ in range(3)]
-    for inbound, _ in streams:
-        inbound.write_chunks(b"<a>", b"a")
-    assert [line.said for _, line in streams] == [[], [], []]
+    for number, (inbound, _) in enumerate(streams):
+        inbound.write_chunks(b"<a>", b"a", 1.0 + number * HEELS_SECONDS / 2)
+    assert [line.said for _, line in streams] == [[b"<a>"], [], []]
     await asyncio.sleep(0)
     assert [line.said for _, line in streams] == [[b"<a>"]] * 3
+
+
+async def test_events_that_come_one_by_one_do_not_wait() -> None:
+    burst = Burst()
+    inbound, line = answering(burst)
+    for number in range(3):
+        inbound.write_chunks(b"<%d>" % number, b"", 1.0 + number * HEELS_SECONDS * 2)
+        assert line.said[number:] == [b"<%d>" % number]
 
 
 async def test_nothing_is_written_to_who_left_in_between() -> None:
     burst = Burst()
     (left, silence), (closed, end), (stays, line) = (answering(burst) for _ in range(3))
+    burst.heard_at = 1.0
     for inbound in (left, closed, stays):
-        inbound.write_chunks(b"<a>", b"a")
+        inbound.write_chunks(b"<a>", b"a", 1.0)
     left.disconnected = True
     end.close()
     await asyncio.sleep(0)
