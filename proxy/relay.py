@@ -277,7 +277,7 @@ class Relay:
                 if left is not payload:
                     self.inbound.write(left)
                     return
-        self.inbound.write_chunks(data, payload, now)
+        self.inbound.write_chunks(data, payload)
 
     def end(self, trailers: Headers) -> None:
         """The answer is complete."""

@@ -5,7 +5,6 @@ from typing import Any, Protocol
 
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
-from proxy.wire.burst import HEELS_SECONDS, Burst
 from proxy.wire.door import Door, too_large
 from proxy.wire.headers import BODILESS, Headers, status_line
 from proxy.wire.inbound import Head, Inbound, Passport, Served, answer_error
@@ -17,7 +16,6 @@ SWALLOWED_BYTES = 16 * 1024 * 1024
 class Carrier(Protocol):
     """The connection, as far as a request on it needs it."""
 
-    burst: Burst
     door: Door
     transport: asyncio.Transport
     client: tuple[str, int] | None
@@ -35,7 +33,6 @@ class FastInbound(Inbound):
     __slots__ = (
         "_bodiless",
         "_chunked",
-        "_held",
         "_parts",
         "_protocol",
         "_size",
@@ -65,8 +62,6 @@ class FastInbound(Inbound):
         self._bodiless = head.method == b"HEAD"
         self._unsent: list[bytes] = []
         """Of the answer's head, until there is a body to go with it."""
-        self._held: bytes | None = None
-        """An event that is written with those of other streams."""
 
     # -- the request, told by the protocol
     def take(self, data: bytes | memoryview) -> None:
@@ -146,8 +141,6 @@ class FastInbound(Inbound):
         """See ``Inbound``."""
         if not data or self.disconnected or self._bodiless:
             return
-        if self._held is not None:
-            self.write_held()
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._unsent:
@@ -158,37 +151,19 @@ class FastInbound(Inbound):
         if not transport.is_closing():  # closed, but nobody told us yet: uvloop would raise
             transport.write(data)
 
-    def write_chunks(self, data: bytes, payload: bytes, at: float) -> None:
-        """See ``Inbound``. At the heels of another event it waits for the end of the loop's turn (``proxy.wire.burst``)."""
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
+        """See ``Inbound``."""
         if not self._chunked or self._unsent or self.disconnected:
             self.write(payload)
-            return
-        if self._held is not None:
-            self.write_held()
-        burst = self._protocol.burst
-        alone = at - burst.heard_at > HEELS_SECONDS
-        burst.heard_at = at
-        if not alone:
-            burst.add(self)
-            self._held = data
             return
         transport = self._protocol.transport
         if not transport.is_closing():
             transport.write(data)
 
-    def write_held(self) -> None:
-        """Write what was held back for a burst, if it was not written since."""
-        held, self._held = self._held, None
-        transport = self._protocol.transport
-        if held is not None and not self.disconnected and not transport.is_closing():
-            transport.write(held)
-
     def finish(self, trailers: Headers) -> None:
         """See ``Inbound``."""
         if self.answered:
             return
-        if self._held is not None:
-            self.write_held()
         tail = self._unsent
         self._unsent = []
         if self._chunked:
@@ -227,7 +202,6 @@ class FastInbound(Inbound):
         self._be_over()
         if protocol.transport is None or self.disconnected or protocol.transport.is_closing():
             return
-        self.write_held()
         if self._unsent:
             protocol.transport.write(b"".join(self._unsent))
         if self._chunked or not self.head.http_10:

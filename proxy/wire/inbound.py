@@ -109,8 +109,8 @@ class Inbound(ABC):
         """Send body bytes."""
 
     @abstractmethod
-    def write_chunks(self, data: bytes, payload: bytes, at: float) -> None:
-        """As ``write(payload)``, which ``data`` holds in whole chunks of HTTP/1.1, and which came ``at`` this time."""
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
+        """As ``write(payload)``, which ``data`` holds in whole chunks of HTTP/1.1."""
 
     @abstractmethod
     def finish(self, trailers: Headers) -> None:

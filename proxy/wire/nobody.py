@@ -34,7 +34,7 @@ class Nobody(Inbound):
     def write(self, data: bytes) -> None:
         """Read and forgotten; the meter has seen it."""
 
-    def write_chunks(self, data: bytes, payload: bytes, at: float) -> None:
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
         """As ``write``."""
 
     def finish(self, trailers: Headers) -> None:

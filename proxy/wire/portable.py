@@ -77,7 +77,7 @@ class AsgiInbound(Inbound):
             self._slow = True
             self.served.client_slow()
 
-    def write_chunks(self, data: bytes, payload: bytes, at: float) -> None:
+    def write_chunks(self, data: bytes, payload: bytes) -> None:
         """See ``Inbound``. ASGI has no framing."""
         self.write(payload)
 

@@ -17,7 +17,6 @@ from uvicorn.server import ServerState
 
 from proxy import errors
 from proxy.errors import GatewayError
-from proxy.wire.burst import Burst
 from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
 from proxy.wire.headers import origin_form, status_line
@@ -33,9 +32,8 @@ log = logging.getLogger("draftlane.wire")
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a side door. What is common to all connections is set on a subclass by ``bound_to``."""
+    """uvicorn's protocol with a side door. ``door`` and ``familiar`` are set on a subclass by ``bound_to``."""
 
-    burst: Burst
     door: Door
     familiar: Familiar
     cycle: Any  # a FastInbound, or uvicorn's RequestResponseCycle
@@ -385,4 +383,4 @@ class GatewayProtocol(HttpToolsProtocol):
 
 def bound_to(door: Door) -> type[GatewayProtocol]:
     """The protocol class for one gateway (uvicorn wants a class)."""
-    return type("BoundGatewayProtocol", (GatewayProtocol,), {"burst": Burst(), "door": door, "familiar": Familiar()})
+    return type("BoundGatewayProtocol", (GatewayProtocol,), {"door": door, "familiar": Familiar()})
