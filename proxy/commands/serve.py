@@ -72,6 +72,6 @@ def _announce(config: Config, ports: Ports) -> None:
             f", admin key in {server.admin_key_file}" if server.admin_key_file else "",
         )
     if not compiled():
-        log.info("running from source; compiled, a request costs two fifths less (docs/speed.md; `make compiled` in a clone)")
+        log.info("running from source; compiled (docs/speed.md), a request costs two fifths less")
     for backend in config.backends:
         log.info("backend %s: %s lane at %s", backend.name, backend.lane, backend.url)
