@@ -117,7 +117,7 @@ class Gateway:
         self.live: set[Relay] = set()
         self._arrivals: Wave[Relay] = Wave(self._begin)
         self.over: Wave[Relay] = Wave(self._finish)
-        """Relays whose answers are complete; nobody waits for what is still to be done."""
+        """Relays whose answers are complete. Some clients still wait for theirs, nobody for the rest."""
         self.listeners: list[Listener] = []
         """Who hears every event and every decision, in order, those of one turn of the loop together."""
         self._unsaid: list[Event | Verdict] = []

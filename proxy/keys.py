@@ -41,7 +41,8 @@ class Keys:
         """The name of the key in either header value, None when there is no right one.
 
         A key seen before costs one dictionary lookup. Timing tells nothing useful: the lookup is by a hash that is
-        salted per process, everything after it by SHA-256.
+        salted per process, everything after it by SHA-256. (Before it, whole heads are compared, ``proxy.wire.known``: many
+        bytes at a time, so that nobody guesses his way through a key.)
         """
         if authorization is not None:
             name = self._by_authorization.get(authorization) or self._by_authorization_anew(authorization)

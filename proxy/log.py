@@ -151,7 +151,7 @@ _COMMA: Final = ord(",")
 
 def _json_lines(batch: Sequence[Line | Dropped]) -> str:
     lines = bytearray()
-    at, time_of = 0.0, b""
+    at, time_of = -1.0, b""
     for line in batch:
         if not isinstance(line, Decided):
             _encoder.encode_into({key: value for key, value in _fields(line) if value not in (None, "")}, lines, -1)

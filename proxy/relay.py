@@ -314,7 +314,7 @@ class Relay:
         inbound.answer(200, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], document)
 
     def _over(self) -> None:
-        """The client has its answer; the rest is nobody's hurry."""
+        """The answer is complete; the rest is nobody's hurry."""
         self.heard_at = self.gateway.now()
         self._close()
         self.gateway.over.add(self)

@@ -29,7 +29,7 @@ class Passport(NamedTuple):
 
 class Head:
     """A request without its body, and what follows from it alone. Clients repeat their heads, so that one object stands
-    for many requests on a connection: what was once worked out from it stays with it."""
+    for many requests, of one connection or of several: what was once worked out from it stays with it."""
 
     __slots__ = (
         "content_coding",

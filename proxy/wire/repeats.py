@@ -31,7 +31,7 @@ class Seen:
 
 
 class Familiar:
-    """Heads of late, of all connections: clients open new ones, too, and some one for every request."""
+    """Heads that connections began with of late: some clients open one for every request."""
 
     __slots__ = ("heads",)
 
@@ -40,9 +40,10 @@ class Familiar:
         """The last one first."""
 
     def add(self, seen: Seen) -> None:
-        """It came just now."""
-        self.heads.insert(0, seen)
-        del self.heads[FAMILIAR:]
+        """A connection began with it just now."""
+        mine = seen.known
+        others = [o for o in self.heads if o.known.before != mine.before or o.known.after != mine.after]
+        self.heads = [seen, *others[: FAMILIAR - 1]]
 
 
 class Speaker(Carrier, Protocol):
@@ -96,6 +97,8 @@ class Repeats:
                 found = seen.known.body_of(data)
                 if found is not None and found[1]:
                     self._seen = seen
+                    if seen is not self._speaker.familiar.heads[0]:
+                        self._speaker.familiar.add(seen)
                     return self._begin(seen, found, data)
         return data
 
@@ -134,5 +137,7 @@ class Repeats:
         self._tries -= 1
         found = None if self._speaker.expect_100_continue else known(data, length)
         if found is not None:
+            is_first = self._seen is None
             self._seen = Seen(found, inbound.surface, inbound.head)
-            self._speaker.familiar.add(self._seen)
+            if is_first:  # later ones may name their request, and would crowd out the others'
+                self._speaker.familiar.add(self._seen)

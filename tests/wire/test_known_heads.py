@@ -186,19 +186,40 @@ async def test_a_new_connection_hears_the_same_whatever_others_said_before(
     assert told[0] == told[1]
 
 
+def other(number: int) -> bytes:
+    return post(b"abc", more=b"x-other: %d\r\n" % number)
+
+
 async def test_the_first_request_of_a_connection_needs_no_parser_if_others_began_like_it() -> None:
     first = Server(TRIES)
     first.hear([post(b"abc")])
-    for number in range(FAMILIAR):
+    for number in range(2 * FAMILIAR):  # as long as connections go on to begin like it
         second = Server(TRIES, first)
         del second.protocol.parser
         second.hear([post(b"another"), post(b"and more")])
         assert [seen[1] for seen in second.door.seen[-2:]] == [b"another", b"and more"]
-        Server(TRIES, first).hear([post(b"abc", more=b"x-other: %d\r\n" % number)])
-    last = Server(TRIES, first)
-    last.hear([post(b"de")])  # there is no end of other heads: these are forgotten
-    assert last.protocol.familiar.heads[0] is last.protocol.repeats._seen
-    assert len(last.protocol.familiar.heads) == FAMILIAR
+        Server(TRIES, first).hear([other(number)])
+    assert len(first.protocol.familiar.heads) == FAMILIAR
+
+
+async def test_a_head_is_forgotten_when_others_have_come_since() -> None:
+    first = Server(TRIES)
+    first.hear([post(b"abc")])
+    remembered = first.protocol.familiar.heads[0]
+    for number in range(FAMILIAR):
+        assert remembered in first.protocol.familiar.heads
+        Server(TRIES, first).hear([other(number)])
+    assert remembered not in first.protocol.familiar.heads
+
+
+async def test_a_connection_whose_heads_differ_crowds_nobody_out() -> None:
+    first = Server(TRIES)
+    first.hear([post(b"abc")])
+    changing, alternating = Server(TRIES, first), Server(TRIES, first)
+    changing.hear([other(number) for number in range(TRIES)])
+    alternating.hear([other(number % 2) for number in range(TRIES)])
+    known_after = [seen.known.after for seen in first.protocol.familiar.heads]
+    assert len(known_after) == len(set(known_after)) == 2
 
 
 async def test_the_second_request_of_a_connection_needs_no_parser() -> None:
