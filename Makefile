@@ -55,7 +55,7 @@ compiled: ## The gateway as machine code, .venv-compiled/bin/draftlane (needs a 
 	@sh .ci/venv.sh "$(PYTHON)" .venv-compiled
 	@echo "Translating what a request passes to machine code (two minutes) …"
 	@DRAFTLANE_COMPILE=1 PIP_CONSTRAINT=constraints.txt .venv-compiled/bin/python -m pip install --disable-pip-version-check \
-		--quiet --force-reinstall .
+		--quiet .
 	@.venv-compiled/bin/draftlane --version
 
 image: ## Build the container image (needs a container engine).

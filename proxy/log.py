@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -55,8 +55,7 @@ class Log:
         """``style`` is ``json`` or ``text``; None chooses text for a terminal."""
         self._stream = stream
         self._decisions = decisions
-        lines = _text_lines if _style(stream, style) == TEXT else _json_lines
-        self._outbox: Outbox[Line, str] = Outbox("log", lines, self._write, bound)
+        self._outbox: Outbox[Line, str] = Outbox("log", _form(stream, style), self._write, bound)
         self._replaced: list[logging.Handler] = []
         self._level = logging.WARNING
         self.handler = Handler(self._outbox)
@@ -122,7 +121,7 @@ class Direct(logging.Handler):
         """As ``Log``."""
         super().__init__()
         self._stream = stream
-        self._lines = _text_lines if _style(stream, style) == TEXT else _json_lines
+        self._lines = _form(stream, style)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write, or lose the line when nobody can read it."""
@@ -131,8 +130,8 @@ class Direct(logging.Handler):
             self._stream.flush()
 
 
-def _style(stream: TextIO, style: str | None) -> str:
-    return style or (TEXT if stream.isatty() else JSON)
+def _form(stream: TextIO, style: str | None) -> Callable[[Sequence[Line | Dropped]], str]:
+    return _text_lines if (style or (TEXT if stream.isatty() else JSON)) == TEXT else _json_lines
 
 
 def _said(record: logging.LogRecord) -> Said:

@@ -41,6 +41,8 @@ class Familiar:
 
     def add(self, seen: Seen) -> None:
         """A connection began with it just now."""
+        if self.heads and self.heads[0] is seen:
+            return
         mine = seen.known
         others = [o for o in self.heads if o.known.before != mine.before or o.known.after != mine.after]
         self.heads = [seen, *others[: FAMILIAR - 1]]
@@ -97,8 +99,7 @@ class Repeats:
                 found = seen.known.body_of(data)
                 if found is not None and found[1]:
                     self._seen = seen
-                    if seen is not self._speaker.familiar.heads[0]:
-                        self._speaker.familiar.add(seen)
+                    self._speaker.familiar.add(seen)
                     return self._begin(seen, found, data)
         return data
 
