@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -26,6 +27,18 @@ class GracefulServer(uvicorn.Server):
         super().__init__(config)
         self._on_exit = on_exit
         self._client_seconds = client_seconds
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; of what arrives at sockets of ours, all at once."""
+        await super().startup(sockets)
+        protocol = self.config.http_protocol_class
+        if issubclass(protocol, GatewayProtocol):
+            protocol.arrivals.watch(sockets or (), self._protocol, self.config.ssl)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn makes it
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second, says uvicorn."""

@@ -17,6 +17,7 @@ from uvicorn.server import ServerState
 
 from proxy import errors
 from proxy.errors import GatewayError
+from proxy.wire.arrivals import Arrivals
 from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
 from proxy.wire.headers import origin_form, status_line
@@ -32,10 +33,11 @@ log = logging.getLogger("draftlane.wire")
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with a side door. ``door`` and ``familiar`` are set on a subclass by ``bound_to``."""
+    """uvicorn's protocol with a side door. What all connections of a server share is set on a subclass by ``bound_to``."""
 
     door: Door
     familiar: Familiar
+    arrivals: Arrivals
     cycle: Any  # a FastInbound, or uvicorn's RequestResponseCycle
 
     def __init__(
@@ -68,6 +70,10 @@ class GatewayProtocol(HttpToolsProtocol):
         """The last request of the control plane that was started; ``cycle`` may be one that waits behind it."""
 
     # -- asyncio.Protocol
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self.arrivals.came()
+
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
         if self._broken:
@@ -383,4 +389,6 @@ class GatewayProtocol(HttpToolsProtocol):
 
 def bound_to(door: Door) -> type[GatewayProtocol]:
     """The protocol class for one gateway (uvicorn wants a class)."""
-    return type("BoundGatewayProtocol", (GatewayProtocol,), {"door": door, "familiar": Familiar()})
+    return type(
+        "BoundGatewayProtocol", (GatewayProtocol,), {"door": door, "familiar": Familiar(), "arrivals": Arrivals()}
+    )

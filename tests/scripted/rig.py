@@ -19,6 +19,7 @@ from proxy.metrics import Metrics
 from proxy.outcome import Outcome
 from proxy.showing import Showing
 from proxy.wire.portable import Portable
+from proxy.workers_sockets import groups
 from tests.scripted.backend import Script, ScriptedBackend
 from tests.scripted.client import Answer, Client, connected
 from tests.scripted.clock import Clock, until
@@ -128,7 +129,7 @@ async def running(config: Config, form: str, guard_seconds: float | None = GUARD
     clock = Clock()
     site = TimedSite(config, clock)
     server = _server(config, site, form)
-    task = asyncio.create_task(server.serve())
+    task = asyncio.create_task(server.serve(groups(config.server.host, config.server.port, 1)[0]))
     await until(lambda: server.started or task.done())
     try:
         async with asyncio.timeout(guard_seconds):
