@@ -53,7 +53,7 @@ def _one(settings: BackendSettings, config: Config) -> Backend:
         name=settings.name,
         lane=settings.lane,
         settings=settings,
-        pool=Pool(address, timeouts.connect_seconds, timeouts.pool_idle_seconds),
+        pool=Pool(address, timeouts.pool_idle_seconds),
         upstream=Upstream(host, base, b"".join(b"%b: %b\r\n" % item for item in own.items()), replaced),
         engine=engine,
         takes_usage=engine.takes_usage if settings.takes_usage is None else settings.takes_usage,

@@ -6,8 +6,10 @@ from proxy.relay import Relay
 def overdue(relay: Relay, now: float) -> str | None:
     """The fault when the backend has said nothing for too long."""
     timeouts = relay.gateway.config.timeouts
-    if relay.done or relay.paused or relay.exchange is None or relay.exchange.connection is None:
+    if relay.done or relay.paused or relay.exchange is None:
         return None
+    if relay.exchange.connection is None:
+        return "connect-timeout" if now - relay.sent_at > timeouts.connect_seconds else None
     if not relay.inbound.started:
         return "head-timeout" if now - relay.sent_at > timeouts.first_byte_seconds else None
     return "idle-timeout" if now - relay.heard_at > timeouts.idle_seconds else None

@@ -81,8 +81,7 @@ class Relay:
         self.id = request_id
         self.id_line = b"x-request-id: %b\r\n" % inbound.id.encode()
         self.passport = passport
-        self.began_at = gateway.now()
-        self.sent_at = self.heard_at = self.began_at
+        self.began_at = self.sent_at = self.heard_at = gateway.now()
         self.first_token_at: float | None = None
         self.asked = NOTHING_ASKED
         self.decision: Decision | None = None
@@ -261,8 +260,7 @@ class Relay:
         self.gateway.observe(make(FirstToken, at, self.id))
 
     def chunks(self, data: bytes, payload: bytes) -> None:
-        """``body`` for whole chunks: what the meter leaves as it is goes on with the framing it has. Called for every
-        event, hence without calls that could be saved."""
+        """``body`` for whole chunks, with the framing they have. For every event, hence without calls that could be saved."""
         heard_at = self.heard_at
         now = self.heard_at = self.gateway.now()
         if now - heard_at > self.gap:
@@ -318,6 +316,10 @@ class Relay:
         self.heard_at = self.gateway.now()
         self._close()
         self.gateway.over.add(self)
+
+    def again(self) -> None:
+        """It is sent again: patience begins anew."""
+        self.sent_at = self.heard_at = self.gateway.now()
 
     def failed(self, fault: str) -> None:
         """The backend did not do its part."""

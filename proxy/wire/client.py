@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, cast
 
 import httptools
@@ -35,6 +35,9 @@ class Receiver(Protocol):
 
     def whole(self, answer: AnswerHead, body: bytes) -> bool:
         """``head``, ``body`` and ``end`` of an answer that came in one read; False: it is to be told piece by piece."""
+
+    def again(self) -> None:
+        """The connection was gone before the backend can have read the request: it goes out again, on a new one."""
 
     def failed(self, fault: str) -> None:
         """A fault of ``policies.events.FAULTS``: connect, connect-timeout, closed, garbage, truncated."""
@@ -280,7 +283,8 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             exchange.connection = None
             if fault == "closed" and self.reused and not self.heard:
-                exchange.again()  # the engine's keep-alive ran out while we wrote: not its failure
+                exchange.receiver.again()  # the engine's keep-alive ran out while we wrote: not its failure
+                exchange.connect()
             else:
                 exchange.receiver.failed(fault)
 
@@ -322,17 +326,18 @@ class Exchange:
         """Set by a receiver that wants whole chunks as they came, instead of ``body``: (the bytes, the payload in them)."""
         self.paused = False
         self.connection: Connection | None = None
+        """None while there is none yet."""
         self.task: asyncio.Task[None] | None = None
 
     def send(self) -> None:
         """Send the request, on the idle connection that was found for it or on a new one."""
         if self.connection is None:
-            self.again()
+            self.connect()
         else:
             self.connection.send(self)
 
-    def again(self) -> None:
-        """Send on a new connection."""
+    def connect(self) -> None:
+        """Send it on a new connection. How long that may take is the receiver's to judge, by ``connection``."""
         self.task = asyncio.get_running_loop().create_task(self.pool.connect(self))
 
     def cancel(self) -> None:
@@ -361,9 +366,8 @@ class Exchange:
 class Pool:
     """Connections to one backend. Unbounded by itself: the judgement bounds requests in flight."""
 
-    def __init__(self, address: Address, connect_seconds: float, idle_seconds: float) -> None:
+    def __init__(self, address: Address, idle_seconds: float) -> None:
         self.address = address
-        self.connect_seconds = connect_seconds
         self.idle_seconds = idle_seconds
         self.known: tuple[Known, AnswerHead] | None = None
         """The head of a recent answer that may be told by its bytes."""
@@ -393,9 +397,8 @@ class Pool:
         """Open a connection and send the exchange over it; its receiver hears of any failure."""
         fault = None
         try:
-            async with asyncio.timeout(self.connect_seconds):
-                connection = await self._open()
-        except TimeoutError:
+            _, connection = await self._opening(asyncio.get_running_loop())
+        except TimeoutError:  # the system's
             fault = "connect-timeout"
         except (OSError, ssl.SSLError, UnicodeError):
             fault = "connect"
@@ -410,16 +413,16 @@ class Pool:
             connection.take(exchange)
             connection.send(exchange)
 
-    async def _open(self) -> Connection:
-        loop, at = asyncio.get_running_loop(), self.address
+    def _opening(self, loop: asyncio.AbstractEventLoop) -> Awaitable[tuple[asyncio.BaseTransport, Connection]]:
+        at = self.address
         if at.path is not None:
-            _, connection = await loop.create_unix_connection(lambda: Connection(self), at.path)
-        else:
-            name = at.host if at.tls else None
-            _, connection = await loop.create_connection(
-                lambda: Connection(self), at.host, at.port, ssl=at.tls, server_hostname=name
-            )
-        return connection
+            return loop.create_unix_connection(self._made, at.path)
+        return loop.create_connection(
+            self._made, at.host, at.port, ssl=at.tls, server_hostname=at.host if at.tls else None
+        )
+
+    def _made(self) -> Connection:
+        return Connection(self)
 
     def give_back(self, connection: Connection) -> None:
         """The exchange is over and the connection may carry another one."""

@@ -49,6 +49,7 @@ FAILURES = (
     "wrong length",
     "slow trickle",
 )
+CONNECT_SECONDS = 30.0
 FIRST_BYTE_SECONDS = 300.0
 IDLE_SECONDS = 120.0
 Failing = Callable[[bool], Script]
@@ -232,7 +233,7 @@ def _cells() -> tuple[Cell, ...]:
         Cell(CONNECT, "TLS failure", lambda streaming: stream(), "connect", tls=True, heads=0),
         Cell(CONNECT, "closed", _greeting(_closes), "connect", greets=True, heads=0),
         Cell(CONNECT, "reset", _greeting(_resets), "connect", greets=True, heads=0),
-        Cell(CONNECT, "stalled", _greeting(_deaf()), "connect-timeout", greets=True, heads=0),
+        Cell(CONNECT, "stalled", _greeting(_deaf()), "connect-timeout", CONNECT_SECONDS, greets=True, heads=0),
         Cell(CONNECT, "garbage", _greeting(then_hold(b"no TLS at all")), "connect", greets=True, heads=0),
         Cell(CONNECT, "truncated", _greeting(then_close(b"\x16\x03\x03\x00")), "connect", greets=True, heads=0),
         Cell(SEND, "slow trickle", _reading_slowly, None, early=True),

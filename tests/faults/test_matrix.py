@@ -9,7 +9,19 @@ import pytest
 
 from policies.breaker import CLOSED, OPEN
 from proxy.errors import FAULT_KINDS, KINDS
-from tests.faults.matrix import CELLS, CONNECT, END, FIRST, FIRST_BYTE_SECONDS, IDLE_SECONDS, MIDDLE, SEND, Cell, said
+from tests.faults.matrix import (
+    CELLS,
+    CONNECT,
+    CONNECT_SECONDS,
+    END,
+    FIRST,
+    FIRST_BYTE_SECONDS,
+    IDLE_SECONDS,
+    MIDDLE,
+    SEND,
+    Cell,
+    said,
+)
 from tests.faults.page import PAGE, page, unmet
 from tests.scripted.backend import ScriptedBackend, free_port
 from tests.scripted.certificates import Certificate, certificate
@@ -57,7 +69,7 @@ async def failing(
 
 async def reached(cell: Cell, rig: Rig, client: Client, bad: ScriptedBackend) -> Answer | None:
     """Wait until the gateway is in the phase in which the backend stalls; the answer's beginning if there is one."""
-    await until(lambda: bad.heads == 1)
+    await until(lambda: bad.visits if cell.greets else bad.heads == 1)
     relay = next(iter(rig.gateway.live))
     if cell.phase in (FIRST, MIDDLE, END):
         await until(lambda: relay.status == 200)
@@ -143,7 +155,11 @@ async def test_alone(cell: Cell, streaming: bool, form: str, known: Certificate)
             blamed(cell, rig, "plain")
 
 
-TIMEOUTS = {"connect_seconds": 0.3, "first_byte_seconds": FIRST_BYTE_SECONDS, "idle_seconds": IDLE_SECONDS}
+TIMEOUTS = {
+    "connect_seconds": CONNECT_SECONDS,
+    "first_byte_seconds": FIRST_BYTE_SECONDS,
+    "idle_seconds": IDLE_SECONDS,
+}
 
 
 def test_every_phase_meets_every_failure_or_the_page_says_why_not() -> None:

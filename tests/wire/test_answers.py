@@ -1,13 +1,15 @@
 """What backends may answer, and that clients get it as it was sent."""
 
+import asyncio
 import gzip
 import zlib
 
 import pytest
 
 from policies.events import Finished, Refused
-from tests.scripted.backend import Script, ScriptedBackend
+from tests.scripted.backend import Script, ScriptedBackend, Visit
 from tests.scripted.client import CHAT, CHAT_STREAM, Answer, connected, get, post
+from tests.scripted.clock import until
 from tests.scripted.rig import config_for, running, scene
 from tests.scripted.scripts import (
     ANSWER,
@@ -303,14 +305,38 @@ async def test_a_backend_closing_idle_connections_is_no_failure(form: str) -> No
 async def test_a_reused_connection_that_dies_unheard_is_replaced(form: str) -> None:
     """The engine's keep-alive ran out while we wrote: the request is sent once more, and nobody is blamed."""
 
-    async def dies(visit: object) -> None:
-        visit.reset()  # type: ignore[attr-defined]  # a Visit
+    async def dies(visit: Visit) -> None:
+        visit.reset()
 
     async with scene(form, answer(), dies, answer()) as (rig, backend, client):
         assert (await client.ask(post(CHAT))).body == ANSWER
         assert (await client.ask(post(CHAT))).body == ANSWER
         assert rig.faults == []
         assert len(backend.visits) == 2
+
+
+async def test_patience_with_a_request_that_is_sent_once_more_begins_anew(form: str) -> None:
+    late, ready = asyncio.Event(), asyncio.Event()
+
+    async def dies_late(visit: Visit) -> None:
+        await late.wait()
+        visit.reset()
+
+    async def answers_when_ready(visit: Visit) -> None:
+        await ready.wait()
+        await answer()(visit)
+
+    async with scene(form, answer(), dies_late, answers_when_ready) as (rig, backend, client):
+        assert (await client.ask(post(CHAT))).body == ANSWER
+        await client.send(post(CHAT))
+        await until(lambda: len(backend.requests) == 2)
+        rig.later(200)
+        late.set()
+        await until(lambda: len(backend.requests) == 3)
+        rig.later(200)  # 300 are allowed
+        ready.set()
+        assert (await client.answer()).body == ANSWER
+        assert rig.faults == []
 
 
 async def test_a_refusal_of_the_speculative_lane_moves_to_the_plain_one_and_is_remembered(form: str) -> None:

@@ -297,6 +297,9 @@ class Heard:
     def end(self, trailers: Headers) -> None:
         self.said.append(trailers)
 
+    def again(self) -> None:
+        self.said.append("again")
+
     def failed(self, fault: str) -> None:
         self.said.append(fault)
 
@@ -328,7 +331,7 @@ def changed(draw: st.DrawFn) -> list[bytes]:
 
 def told(exchanges: list[list[bytes]], knowing: bool, bodiless: bool, takes_whole: bool = False) -> list[object]:
     """What the receivers hear of answers, one exchange after the other on one connection while it lasts."""
-    pool, line, heard = Pool(Address("g", 1), 1.0, 1.0), Line(), Heard(takes_whole)
+    pool, line, heard = Pool(Address("g", 1), 1.0), Line(), Heard(takes_whole)
     connection = Connection(pool)
     connection.connection_made(line)  # type: ignore[arg-type]  # as much of a transport as is asked for
     for pieces in exchanges:
@@ -360,7 +363,7 @@ def test_a_pool_that_knows_answers_says_what_one_says_that_does_not(
 
 @pytest.mark.parametrize("takes_whole", [True, False])
 def test_the_second_answer_needs_no_parser(takes_whole: bool) -> None:
-    pool, heard = Pool(Address("g", 1), 1.0, 1.0), Heard(takes_whole)
+    pool, heard = Pool(Address("g", 1), 1.0), Heard(takes_whole)
     connection = Connection(pool)
     connection.connection_made(Line())  # type: ignore[arg-type]  # as much of a transport as is asked for
     for number, body in enumerate((b"abc", b"another")):
