@@ -1,30 +1,14 @@
 """A request on the fast way: filled by the parser's callbacks, answered straight to the socket."""
 
-import asyncio
-from typing import Any, Protocol
-
 from proxy.errors import GatewayError
 from proxy.surfaces.base import Surface
-from proxy.wire.door import Door, too_large
+from proxy.wire.door import too_large
 from proxy.wire.headers import BODILESS, Headers, status_line
 from proxy.wire.inbound import Head, Inbound, Passport, Served, answer_error
+from proxy.wire.line import Line
 
 SWALLOWED_BYTES = 16 * 1024 * 1024
 """Body bytes read and thrown away after an early refusal, so that the client sees the answer and not a reset."""
-
-
-class Carrier(Protocol):
-    """The connection, as far as a request on it needs it."""
-
-    door: Door
-    transport: asyncio.Transport
-    client: tuple[str, int] | None
-    scheme: Any
-    under_way: "list[FastInbound]"
-    """Requests whose answers are not complete."""
-
-    def on_response_complete(self) -> None:
-        """The next request of the connection may be worked on."""
 
 
 class FastInbound(Inbound):
@@ -33,30 +17,31 @@ class FastInbound(Inbound):
     __slots__ = (
         "_bodiless",
         "_chunked",
+        "_line",
         "_parts",
-        "_protocol",
         "_size",
         "_unsent",
         "answered",
         "current",
         "disconnected",
+        "expects_continue",
         "keep_alive",
         "received",
         "response_complete",
     )
 
-    def __init__(self, protocol: Carrier, surface: Surface, head: Head, keep_alive: bool) -> None:
-        self._protocol = protocol
+    def __init__(self, line: Line, surface: Surface, head: Head, keep_alive: bool) -> None:
+        self._line = line
         self.surface = surface
         self.head = head
         self.keep_alive = keep_alive
         self.id = ""
-        self.peer = protocol.client[0] if protocol.client else ""
-        self.scheme: str = protocol.scheme or "http"
+        self.peer = line.client[0] if line.client else ""
+        self.scheme = line.scheme
         self.passport: Passport | None = None
         self.served: Served | None = None
         self.started = self.answered = self.current = self.received = self._chunked = False
-        self.response_complete = self.disconnected = False
+        self.response_complete = self.disconnected = self.expects_continue = False
         self._parts: list[bytes | memoryview] = []
         self._size = 0
         self._bodiless = head.method == b"HEAD"
@@ -69,9 +54,9 @@ class FastInbound(Inbound):
         self._size += len(data)
         if self.answered:
             if self._size > SWALLOWED_BYTES:
-                self._protocol.transport.close()
-        elif self._size > self._protocol.door.max_body_bytes:
-            self.refuse(too_large(self._protocol.door.max_body_bytes))
+                self._line.transport.close()
+        elif self._size > self._line.door.max_body_bytes:
+            self.refuse(too_large(self._line.door.max_body_bytes))
         else:
             self._parts.append(data)
 
@@ -81,12 +66,12 @@ class FastInbound(Inbound):
         if self.answered:
             self._leave()
         elif self.current:
-            self._protocol.door.enter(self, self.surface)
+            self._line.door.enter(self, self.surface)
 
     def admit(self, length: int | None) -> bool:
         """The requests before this one on its connection are answered. False: it was refused."""
         self.current = True
-        refusal = self._protocol.door.refuse_early(self, length)
+        refusal = self._line.door.refuse_early(self, length)
         if refusal is not None:
             self.refuse(refusal)
         return refusal is None
@@ -94,15 +79,15 @@ class FastInbound(Inbound):
     def begin(self) -> None:
         """Work on it, if it is all here."""
         if self.received and not self.answered:
-            self._protocol.door.enter(self, self.surface)
+            self._line.door.enter(self, self.surface)
 
     def refuse(self, error: GatewayError) -> None:
         """Answer with an error before, or instead of, working on it."""
         self._parts = []
         if not self.received:
             self.keep_alive = False
-        self._protocol.door.refused(self, error)
-        answer_error(self, error, self.surface.dialect, self._protocol.door.error_lines(self))
+        self._line.door.refused(self, error)
+        answer_error(self, error, self.surface.dialect, self._line.door.error_lines(self))
 
     @property
     def waiting_bytes(self) -> int:
@@ -147,7 +132,7 @@ class FastInbound(Inbound):
             self._unsent.append(data)
             data = b"".join(self._unsent)
             self._unsent = []
-        transport = self._protocol.transport
+        transport = self._line.transport
         if not transport.is_closing():  # closed, but nobody told us yet: uvloop would raise
             transport.write(data)
 
@@ -156,7 +141,7 @@ class FastInbound(Inbound):
         if not self._chunked or self._unsent or self.disconnected:
             self.write(payload)
             return
-        transport = self._protocol.transport
+        transport = self._line.transport
         if not transport.is_closing():
             transport.write(data)
 
@@ -170,8 +155,8 @@ class FastInbound(Inbound):
             tail.append(b"0\r\n")
             tail += [b"%b: %b\r\n" % trailer for trailer in trailers]
             tail.append(b"\r\n")
-        if tail and not self.disconnected and not self._protocol.transport.is_closing():
-            self._protocol.transport.write(b"".join(tail))
+        if tail and not self.disconnected and not self._line.transport.is_closing():
+            self._line.transport.write(b"".join(tail))
         self.answered = True
         self.served = None
         if self.received:
@@ -185,7 +170,7 @@ class FastInbound(Inbound):
         self.answered = True
         self.served = None
         said, self._unsent = self._unsent, []
-        transport = self._protocol.transport
+        transport = self._line.transport
         if not self.disconnected and not transport.is_closing():
             if not self._bodiless:
                 said.append(data)
@@ -198,28 +183,28 @@ class FastInbound(Inbound):
         self.keep_alive = False
         self.answered = self.response_complete = True
         self.served = None
-        protocol = self._protocol
+        transport = self._line.transport
         self._be_over()
-        if protocol.transport is None or self.disconnected or protocol.transport.is_closing():
+        if transport is None or self.disconnected or transport.is_closing():
             return
         if self._unsent:
-            protocol.transport.write(b"".join(self._unsent))
+            transport.write(b"".join(self._unsent))
         if self._chunked or not self.head.http_10:
-            protocol.transport.close()
+            transport.close()
         else:
-            protocol.transport.abort()  # a close would look like the end of a close-delimited body
+            transport.abort()  # a close would look like the end of a close-delimited body
 
     def _be_over(self) -> None:
-        under_way = self._protocol.under_way
+        under_way = self._line.under_way
         if self in under_way:
             under_way.remove(self)
 
     def _leave(self) -> None:
         self.response_complete = True
-        protocol = self._protocol
+        line = self._line
         self._be_over()
         if self.disconnected:
             return
         if not self.keep_alive:
-            protocol.transport.close()
-        protocol.on_response_complete()
+            line.transport.close()
+        line.answered()

@@ -1,15 +1,12 @@
-"""Requests whose head came before, on their connection or on another one: taken in without the parser (``proxy.wire.known``).
+"""Requests whose head came before, on their connection or on another one: taken in without the parser (``proxy.wire.known``)."""
 
-Apart from the server's protocol, because this is what nearly every request passes, and that stays source when the rest becomes
-machine code (``deploy/build_hook.py``).
-"""
-
-from typing import Any, Final, Protocol
+from typing import Final
 
 from proxy.surfaces.base import Surface
-from proxy.wire.fast import Carrier, FastInbound
+from proxy.wire.fast import FastInbound
 from proxy.wire.inbound import Head
 from proxy.wire.known import Known, known
+from proxy.wire.line import NEVER, Line
 
 TRIES: Final = 16
 """Heads of a connection that may differ, one after the other, before it is no longer worth comparing them."""
@@ -48,43 +45,48 @@ class Familiar:
         self.heads = [seen, *others[: FAMILIAR - 1]]
 
 
-class Speaker(Carrier, Protocol):
-    """The connection, as far as it concerns who looks at its bytes."""
-
-    familiar: Familiar
-
-    cycle: Any
-    """The newest request: a ``FastInbound``, or uvicorn's, or None."""
-    in_head: bool
-    """The parser is in the middle of a head."""
-    door_closed: bool
-    expect_100_continue: bool
-
-
 class Repeats:
     """See the module."""
 
-    __slots__ = ("_seen", "_speaker", "_to_come", "_tries")
+    __slots__ = ("_familiar", "_line", "_seen", "_to_come", "_tries")
 
-    def __init__(self, speaker: Speaker, tries: int = TRIES) -> None:
-        self._speaker = speaker
-        self._tries = tries
+    def __init__(self, line: Line, familiar: Familiar) -> None:
+        self._line = line
+        self._familiar = familiar
+        self._tries = TRIES
         self._seen: Seen | None = None
         """The last head, if its next request may be told by its bytes."""
         self._to_come = 0
         """Bytes of the body of a request that was told by its bytes."""
 
+    def hear(self, data: bytes) -> None:
+        """``data_received`` of the connection."""
+        line = self._line
+        line.idle_since = NEVER
+        if line.broken:
+            return
+        line.waiting_since = NEVER
+        try:
+            rest = self.take(data)
+            if rest is not None:
+                line.owner.parse(rest)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
+            line.owner.broke(error)
+        newest = line.cycle
+        if line.in_head:
+            line.owner.wait_for_head(len(data))
+        elif isinstance(newest, FastInbound) and not newest.received:
+            line.waiting_since = line.loop.time()
+
     def at_rest(self) -> bool:
         """Between two requests of the fast way."""
-        cycle = self._speaker.cycle
-        return (
-            isinstance(cycle, FastInbound) and cycle.response_complete and cycle.received and not self._speaker.in_head
-        )
+        cycle = self._line.cycle
+        return isinstance(cycle, FastInbound) and cycle.response_complete and cycle.received and not self._line.in_head
 
     def take(self, data: bytes) -> bytes | None:
         """Take in what needs no parser; what is left for it, None for nothing."""
         if self._to_come:
-            return self._go_on(self._speaker.cycle, data)
+            return self._go_on(self._line.cycle, data)
         if self._seen is None:
             return self._first(data)
         if not self.at_rest():
@@ -94,12 +96,12 @@ class Repeats:
 
     def _first(self, data: bytes) -> bytes | None:
         """Of a connection on which nothing was said before."""
-        if self._tries > 0 and self._speaker.cycle is None and not self._speaker.in_head:
-            for seen in self._speaker.familiar.heads:
+        if self._tries > 0 and self._line.cycle is None and not self._line.in_head:
+            for seen in self._familiar.heads:
                 found = seen.known.body_of(data)
                 if found is not None and found[1]:
                     self._seen = seen
-                    self._speaker.familiar.add(seen)
+                    self._familiar.add(seen)
                     return self._begin(seen, found, data)
         return data
 
@@ -110,11 +112,10 @@ class Repeats:
         return self._go_on(inbound, memoryview(data)[start:])
 
     def _take_in(self, seen: Seen, length: int) -> FastInbound:
-        speaker = self._speaker
-        inbound = FastInbound(speaker, seen.surface, seen.head, not speaker.door_closed)
-        speaker.expect_100_continue = False
-        speaker.cycle = inbound
-        speaker.under_way.append(inbound)
+        line = self._line
+        inbound = FastInbound(line, seen.surface, seen.head, not line.door_closed)
+        line.cycle = inbound
+        line.under_way.append(inbound)
         inbound.admit(length)
         return inbound
 
@@ -131,14 +132,14 @@ class Repeats:
 
     def may_begin(self) -> bool:
         """Whether what the parser reads next may be the beginning of a request worth to ``remember``."""
-        return self._tries > 0 and not self._speaker.in_head and (self._speaker.cycle is None or self.at_rest())
+        return self._tries > 0 and not self._line.in_head and (self._line.cycle is None or self.at_rest())
 
     def remember(self, inbound: FastInbound, data: bytes, length: int | None) -> None:
         """The head of the request that ``data`` began with, so that the next one like it is known."""
         self._tries -= 1
-        found = None if self._speaker.expect_100_continue else known(data, length)
+        found = None if inbound.expects_continue else known(data, length)
         if found is not None:
             is_first = self._seen is None
             self._seen = Seen(found, inbound.surface, inbound.head)
             if is_first:  # later ones may name their request, and would crowd out the others'
-                self._speaker.familiar.add(self._seen)
+                self._familiar.add(self._seen)

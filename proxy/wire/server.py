@@ -22,6 +22,7 @@ from proxy.wire.door import Door
 from proxy.wire.fast import FastInbound
 from proxy.wire.headers import origin_form, status_line
 from proxy.wire.inbound import Head
+from proxy.wire.line import NEVER, Line
 from proxy.wire.repeats import Familiar, Repeats
 
 PIPELINED_BYTES = 1024 * 1024
@@ -38,7 +39,6 @@ class GatewayProtocol(HttpToolsProtocol):
     door: Door
     familiar: Familiar
     arrivals: Arrivals
-    cycle: Any  # a FastInbound, or uvicorn's RequestResponseCycle
 
     def __init__(
         self,
@@ -47,55 +47,45 @@ class GatewayProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.door_closed = False
-        """No further request on this connection (shutdown, or broken input)."""
-        self._broken = False
+        self.line = Line(self, self.door, _loop or asyncio.get_event_loop())
+        super().__init__(config, server_state, app_state, self.line.loop)
+        self.pipeline = self.line.pipeline
+        self.repeats = Repeats(self.line, self.familiar)
+        self.data_received = self.repeats.hear  # type: ignore[method-assign]  # spares what is said most a detour
         self._refusal: GatewayError | None = None
         self._head_bytes = 0
         self._head_bytes_read: int | None = None
         """Of an incomplete head, beyond the read it began in."""
         self._head_since = 0.0
-        self.in_head = False
-        self._last_word: GatewayError | None = None
-        """For input that is broken behind requests that are not."""
-        self._waiting_since: float | None = self.loop.time()
-        """When the client began to keep us waiting: for a head since its first byte, for a body since the last one."""
-        self._idle_since: float | None = None
-        self.under_way: list[FastInbound] = []
-        self.repeats = Repeats(self)
         self._length: int | None = None
         """Content-Length of the request whose head was read last."""
         self._control: RequestResponseCycle | None = None
         """The last request of the control plane that was started; ``cycle`` may be one that waits behind it."""
 
+    @property
+    def cycle(self) -> Any:
+        """See ``Line``."""
+        return self.line.cycle
+
+    @cycle.setter
+    def cycle(self, newest: Any) -> None:
+        self.line.cycle = newest
+
     # -- asyncio.Protocol
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        line = self.line
+        line.transport, line.client, line.scheme = transport, self.client, self.scheme or "http"
         self.arrivals.came()
 
-    def data_received(self, data: bytes) -> None:
-        self._idle_since = None
-        if self._broken:
-            return
-        self._waiting_since = None
-        try:
-            rest = self.repeats.take(data)
-            if rest is not None:
-                self._feed(rest)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
-            self._turn_away(self._fault(error))
-        if self.in_head:
-            self._wait_for_head(len(data))
-        elif type(self.cycle) is FastInbound and not self.cycle.received:
-            self._waiting_since = self.loop.time()
-
-    def _feed(self, data: bytes) -> None:
+    # -- told by its repeats
+    def parse(self, data: bytes) -> None:
+        """See ``Owner``."""
         before = self.cycle
         fresh = self.repeats.may_begin()
         self._parse(data)
         inbound = self.cycle
-        if not fresh or inbound is before or self.in_head or self._broken:
+        if not fresh or inbound is before or self.line.in_head or self.line.broken:
             return
         if type(inbound) is FastInbound and inbound.keep_alive:
             self.repeats.remember(inbound, data, self._length)
@@ -110,13 +100,13 @@ class GatewayProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._turn_away(self._refusal or self._why(error))
 
-    def _wait_for_head(self, size: int) -> None:
+    def wait_for_head(self, size: int) -> None:
         """Half a head: httptools gathers a header without bounds, and a client may take for ever to send one."""
         if self._head_bytes_read is None:
             self._head_bytes_read, self._head_since = 0, self.loop.time()
         else:
             self._head_bytes_read += size
-        self._waiting_since = self._head_since
+        self.line.waiting_since = self._head_since
         if self._head_bytes_read > self.door.max_header_bytes:
             self._turn_away(self._too_large())
 
@@ -126,12 +116,16 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def lose_patience(self, oldest: float) -> None:
         """Turn the client away if it has kept us waiting since before ``oldest`` (the loop's time)."""
-        if self._waiting_since is None or self._waiting_since > oldest or self.transport.is_closing():
+        if self.line.waiting_since > oldest or self.transport.is_closing():
             return
-        if self.in_head or type(self.cycle) is FastInbound:
+        if self.line.in_head or type(self.cycle) is FastInbound:
             self._turn_away(GatewayError("timeout", "The request did not arrive in time."))
         else:  # nothing was ever said
             self.transport.close()
+
+    def broke(self, error: Exception) -> None:
+        """See ``Owner``."""
+        self._turn_away(self._fault(error))
 
     def _why(self, error: Exception) -> GatewayError:
         if isinstance(error, httptools.HttpParserCallbackError):
@@ -143,11 +137,11 @@ class GatewayProtocol(HttpToolsProtocol):
         return GatewayError("internal", "The gateway failed to handle this request.")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for inbound in self.under_way:
+        for inbound in self.line.under_way:
             inbound.disconnected = True
             if inbound.served is not None:
                 inbound.served.client_left()
-        self.under_way = []
+        self.line.under_way = []
         if isinstance(self.cycle, FastInbound):
             self.cycle = None
         if self._control is not None:
@@ -158,24 +152,24 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self.under_way and self.under_way[0].served is not None:
-            self.under_way[0].served.client_slow()
+        if self.line.under_way and self.line.under_way[0].served is not None:
+            self.line.under_way[0].served.client_slow()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self.under_way and self.under_way[0].served is not None:
-            self.under_way[0].served.client_ready()
+        if self.line.under_way and self.line.under_way[0].served is not None:
+            self.line.under_way[0].served.client_ready()
 
     def shutdown(self) -> None:
         """Finish what runs, take nothing new."""
-        self.door_closed = True
-        for inbound in self.under_way:
+        self.line.door_closed = True
+        for inbound in self.line.under_way:
             inbound.keep_alive = False
         super().shutdown()
 
     def cut(self) -> None:
         """The grace period is over: end what still runs, visibly."""
-        for inbound in list(self.under_way):
+        for inbound in list(self.line.under_way):
             if inbound.served is not None:
                 inbound.served.stopped()
             else:
@@ -190,7 +184,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self._head_bytes = 0
         self._head_bytes_read = None
-        self.in_head = True
+        self.line.in_head = True
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -201,7 +195,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self.door.max_header_bytes:
             self._give_up(self._too_large())
-        if not self.in_head:
+        if not self.line.in_head:
             return  # trailers must not become headers: nobody checked them (RFC 9110 §6.5.1)
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -209,7 +203,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self.in_head = False
+        self.line.in_head = False
         if self.parser.should_upgrade():
             return  # HttpParserUpgrade follows
         length = self._length = self._checked_framing()
@@ -222,22 +216,23 @@ class GatewayProtocol(HttpToolsProtocol):
             self._to_control_plane()
             return
         head = Head(method, path, query, self.headers, self.parser.get_http_version() == "1.0")
-        keep_alive = not head.http_10 and self.parser.should_keep_alive() and not self.door_closed
-        self._take_in(FastInbound(self, surface, head, keep_alive), length)
+        keep_alive = not head.http_10 and self.parser.should_keep_alive() and not self.line.door_closed
+        self._take_in(FastInbound(self.line, surface, head, keep_alive), length)
 
     def _take_in(self, inbound: FastInbound, length: int | None) -> None:
+        inbound.expects_continue = self.expect_100_continue
         before = self.cycle
         self.cycle = inbound
-        self.under_way.append(inbound)
+        self.line.under_way.append(inbound)
         if before is not None and not before.response_complete:
             self.pipeline.appendleft((cast(RequestResponseCycle, inbound), self.app))
             if self._crowded():
                 self.flow.pause_reading()
             return
         if inbound.admit(length):
-            if self.expect_100_continue:
+            if inbound.expects_continue:
                 self.transport.write(CONTINUE)
-        elif self.expect_100_continue:
+        elif inbound.expects_continue:
             self.transport.close()
 
     def on_body(self, body: bytes) -> None:
@@ -263,7 +258,7 @@ class GatewayProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
             return
         if cycle.admit(None):
-            if self.expect_100_continue and cycle is self.cycle:
+            if cycle.expects_continue and cycle is self.cycle:
                 self.transport.write(CONTINUE)
             cycle.begin()
 
@@ -296,8 +291,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _turn_away(self, error: GatewayError) -> None:
         """Input that cannot be understood: answer once, read no more."""
-        self._broken = self.door_closed = True
-        self._waiting_since = None
+        self.line.broken = self.line.door_closed = True
+        self.line.waiting_since = NEVER
         cycle = self.cycle
         if isinstance(cycle, FastInbound) and cycle.current and not cycle.started and cycle.served is None:
             cycle.refuse(error)
@@ -305,39 +300,38 @@ class GatewayProtocol(HttpToolsProtocol):
         elif cycle is None or cycle.response_complete:
             self._refuse_unread(error)
         else:
-            self._last_word = error
+            self.line.last_word = error
             if isinstance(cycle, FastInbound) and not cycle.received and not cycle.current:
                 self._drop(cycle)
 
     def _drop(self, inbound: FastInbound) -> None:
         """Its body will never be complete: the newest of the pipeline is not to be worked on."""
         self.pipeline.popleft()
-        self.under_way.remove(inbound)
+        self.line.under_way.remove(inbound)
         inbound.response_complete = True
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but the timer of an idle connection is not set anew for every request."""
-        self.server_state.total_requests += 1
+        """As uvicorn's, but the timer of an idle connection is not set anew for every request, and nobody counts them."""
         if not self.transport.is_closing():
             if self.flow.read_paused:
                 self.flow.resume_reading()
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
             else:
-                self._idle_since = self.loop.time()
+                self.line.idle_since = self.loop.time()
                 if self.timeout_keep_alive_task is None:
                     self.timeout_keep_alive_handler()
         if self.pipeline and self._crowded():
             self.flow.pause_reading()
-        elif self._last_word is not None and not self.pipeline and not self.under_way:
-            self._refuse_unread(self._last_word)
+        elif self.line.last_word is not None and not self.pipeline and not self.line.under_way:
+            self._refuse_unread(self.line.last_word)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it has been idle for long enough, or look again when that could be."""
         self.timeout_keep_alive_task = None
-        if self._idle_since is None:
+        if self.line.idle_since == NEVER:
             return  # at work; the end of the answer comes back here
-        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        left = self.line.idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
         elif not self.transport.is_closing():
@@ -347,7 +341,7 @@ class GatewayProtocol(HttpToolsProtocol):
         """Too much waits behind the request under way."""
         if not self.pipeline:
             return False
-        return len(self.pipeline) > PIPELINED or sum(i.waiting_bytes for i in self.under_way) > PIPELINED_BYTES
+        return len(self.pipeline) > PIPELINED or sum(i.waiting_bytes for i in self.line.under_way) > PIPELINED_BYTES
 
     def _refuse_unread(self, error: GatewayError) -> None:
         """An answer to input that never became a request."""
@@ -383,7 +377,7 @@ class GatewayProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not self._crowded():  # uvicorn pauses for every pipelined request, and would not see the client leave
             self.flow.resume_reading()
-        if self.door_closed:
+        if self.line.door_closed:
             self.cycle.keep_alive = False
 
 

@@ -18,7 +18,7 @@ from proxy.wire.client import Address, Connection, Exchange, Pool
 from proxy.wire.headers import Headers
 from proxy.wire.inbound import Head, Inbound
 from proxy.wire.known import known
-from proxy.wire.repeats import FAMILIAR, TRIES, Repeats
+from proxy.wire.repeats import FAMILIAR, TRIES
 from proxy.wire.server import GatewayProtocol, bound_to
 
 LINE = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\n"
@@ -95,7 +95,7 @@ class Server:
         self.line = Line()
         kind = bound_to(self.door) if neighbour is None else type(neighbour.protocol)
         self.protocol: GatewayProtocol = kind(CONFIG, ServerState(), {}, asyncio.get_running_loop())
-        self.protocol.repeats = Repeats(self.protocol, tries)
+        self.protocol.repeats._tries = tries
         self.protocol.connection_made(self.line)  # type: ignore[arg-type]  # as much of a transport as is asked for
 
     def hear(self, pieces: list[bytes]) -> None:
