@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from policies.make import make
 from proxy.meter.base import Facts
 
 JsonObject = Mapping[str, object]
@@ -163,7 +164,8 @@ class Tally:
         if completion_tokens is None:
             completion_tokens = generated if self._completion is None else self._completion
         steps, drafted, accepted = self._speculation(generated)
-        return Facts(
+        return make(
+            Facts,
             prompt_tokens,
             cached_tokens,
             completion_tokens,

@@ -12,10 +12,12 @@ from policies.events import Arrived, Dispatched, Finished, FirstToken
 from policies.lengths import Prediction
 from policies.lesson import Lesson
 from policies.make import make
+from proxy.meter.base import Facts
 
 ROOT = Path(__file__).parents[2]
 KINDS = {
-    kind.__name__: kind for kind in (Arrived, Choice, Decision, Dispatched, Finished, FirstToken, Lesson, Prediction)
+    kind.__name__: kind
+    for kind in (Arrived, Choice, Decision, Dispatched, Facts, Finished, FirstToken, Lesson, Prediction)
 }
 
 
