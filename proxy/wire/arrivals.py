@@ -2,7 +2,7 @@
 
 libuv accepts one connection per turn of the event loop (libuv/libuv#3696: mostly there is only one), and a turn that serves
 200 streams takes milliseconds. Of 200 clients that came at once the last one waited for 200 turns: its first token came after
-125 ms, and comes after 65 ms when whoever waits behind an accepted connection is accepted as well (docs/speed.md).
+138 ms, and comes after 70 ms when whoever waits behind an accepted connection is accepted as well (docs/speed.md).
 """
 
 import asyncio
