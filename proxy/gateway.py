@@ -320,15 +320,21 @@ class Gateway:
         for pulse in self._pulses(now):
             self.observe(pulse)
         for relay in list(self.live):
-            fault = overdue(relay, now)
-            if fault is not None:
-                relay.give_up(fault)
-            elif unread(relay, now):
-                inbound = relay.inbound
-                relay.client_left()
-                inbound.abort()
-            elif relay.backend is not None and self.fleet.backends[relay.backend.name].stalled:
-                relay.requeue()
+            try:
+                self._look_after(relay, now)
+            except Exception:  # the others must not wait for it
+                log.exception("request %s could not be looked after", relay.id)
+
+    def _look_after(self, relay: Relay, now: float) -> None:
+        fault = overdue(relay, now)
+        if fault is not None:
+            relay.give_up(fault)
+        elif unread(relay, now):
+            inbound = relay.inbound
+            relay.client_left()
+            inbound.abort()
+        elif relay.backend is not None and self.fleet.backends[relay.backend.name].stalled:
+            relay.requeue()
 
     def _pulses(self, now: float) -> list[Pulse]:
         """One per backend with streams in flight; answers that do not stream are silent by nature."""

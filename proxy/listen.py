@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 
 from proxy.config import Config
+from proxy.wire.arrivals import Arrivals
 from proxy.wire.door import Door
 from proxy.wire.portable import App
 from proxy.wire.server import GatewayProtocol, bound_to
@@ -22,18 +23,23 @@ log = logging.getLogger("draftlane")
 class GracefulServer(uvicorn.Server):
     """uvicorn cancels ASGI tasks at the end of the grace period; what runs on the fast way is cut here."""
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None], client_seconds: float = 60.0) -> None:
-        """``client_seconds``: patience with clients that are slow to send their request."""
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_exit: Callable[[], None],
+        client_seconds: float = 60.0,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """``client_seconds``: patience with clients that are slow to send their request. ``arrivals``: that of its protocol."""
         super().__init__(config)
         self._on_exit = on_exit
         self._client_seconds = client_seconds
+        self._arrivals = arrivals or Arrivals()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; of what arrives at sockets of ours, all at once."""
         await super().startup(sockets)
-        protocol = self.config.http_protocol_class
-        if issubclass(protocol, GatewayProtocol):
-            protocol.arrivals.watch(sockets or (), self._protocol, self.config.ssl)
+        self._arrivals.watch(sockets or (), self._protocol, self.config.ssl)
 
     def _protocol(self) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn makes it
@@ -60,6 +66,7 @@ class GracefulServer(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         """Stop accepting, let answers finish, cut the rest when the grace period ends."""
         self._on_exit()
+        self._arrivals.end()
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             if isinstance(connection, GatewayProtocol):
@@ -69,19 +76,19 @@ class GracefulServer(uvicorn.Server):
 
 def public_server(config: Config, door: Door, app: App, on_exit: Callable[[], None]) -> GracefulServer:
     """The clients' port."""
-    server = config.server
+    server, arrivals = config.server, Arrivals()
     settings = uvicorn.Config(
         app,
         host=server.host,
         port=server.port,
-        http=bound_to(door),
+        http=bound_to(door, arrivals),
         ssl_certfile=server.tls_cert_file,
         ssl_keyfile=server.tls_key_file,
         timeout_keep_alive=round(server.keep_alive_seconds),
         timeout_graceful_shutdown=round(server.grace_seconds),
         **_common(),
     )
-    return GracefulServer(settings, on_exit, config.timeouts.client_seconds)
+    return GracefulServer(settings, on_exit, config.timeouts.client_seconds, arrivals)
 
 
 def admin_server(config: Config, app: App) -> GracefulServer | None:

@@ -16,6 +16,7 @@ from proxy import errors
 from proxy.errors import GatewayError
 from proxy.meter import meter_for
 from proxy.outgoing import outgoing
+from proxy.patience import aged
 from proxy.surfaces.base import Asked, Facts, Meter, Surface
 from proxy.surfaces.long_text import check_long_text
 from proxy.wire.answer import AnswerHead
@@ -229,7 +230,7 @@ class Relay:
         self._pass_on(data)
 
     def _first_bytes(self, meter: Meter, data: bytes, now: float) -> None:
-        """Until the first token somebody waits: what may go on before it is read, does."""
+        """Somebody waits for them: what may go on before it is read, does."""
         if meter.leaves(data):
             self._pass_on(data)
             self._fed(meter, data, now)
@@ -292,8 +293,7 @@ class Relay:
         self._over()
 
     def whole(self, answer: AnswerHead, body: bytes) -> bool:
-        """``head``, ``body`` and ``end`` of a plain document, which is read when the client has it. Where others are under
-        way it gets it when the loop has heard their answers, too."""
+        """A plain document is read when the client has it, which, where others are under way, waits for their answers."""
         if answer.status != 200 or not answer.is_plain or body[0] not in b"{[":
             return False
         self.status = self.answered_status = 200
@@ -317,9 +317,9 @@ class Relay:
         self._close()
         self.gateway.over.add(self)
 
-    def again(self) -> None:
-        """It is sent again: patience begins anew."""
-        self.sent_at = self.heard_at = self.gateway.now()
+    def again(self) -> bool:
+        """See ``patience.aged``."""
+        return aged(self, self.gateway.now())
 
     def failed(self, fault: str) -> None:
         """The backend did not do its part."""
@@ -417,8 +417,8 @@ class Relay:
         answer = self.answer_head
         assert answer is not None
         self.answered_status = answer.status
-        lines = [answer.lines, *self.gateway.answer_lines(self)]
-        self.inbound.start(answer.status, answer.reason, lines, None if self._strip else self._length)
+        length = None if self._strip else self._length
+        self.inbound.start(answer.status, answer.reason, [answer.lines, *self.gateway.answer_lines(self)], length)
 
     def _meter_broke(self) -> None:
         """A fault of ours must not cost the client its answer."""

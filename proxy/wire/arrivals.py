@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 MOST: Final = 64
-"""Connections accepted in one go; those under way wait meanwhile (20 µs each)."""
+"""Connections accepted in one go from one socket; those under way wait meanwhile (20 µs each)."""
 log = logging.getLogger("draftlane.wire")
 
 
 class Arrivals:
-    """The listening sockets of a server, from which it also accepts by itself."""
+    """The listening sockets of a server, from which it also accepts by itself. With TLS a look follows a handshake, not a connection."""
 
-    __slots__ = ("_arriving", "_listeners", "_looking", "_protocol", "_tls")
+    __slots__ = ("_arriving", "_listeners", "_looking", "_protocol", "_tls", "over")
 
     def __init__(self) -> None:
         self._listeners: Sequence[socket.socket] = ()
@@ -28,12 +28,18 @@ class Arrivals:
         self._tls: ssl.SSLContext | None = None
         self._looking = False
         self._arriving: set[asyncio.Task[None]] = set()
+        self.over = False
+        """The server ends: who is still on the way in is to be turned away."""
 
     def watch(
         self, listeners: Sequence[socket.socket], protocol: Callable[[], asyncio.Protocol], tls: ssl.SSLContext | None
     ) -> None:
         """From now on. The loop listens to the same sockets, which do not block, and reports whatever goes wrong with them."""
         self._listeners, self._protocol, self._tls = listeners, protocol, tls
+
+    def end(self) -> None:
+        """Take nobody any more."""
+        self.over, self._listeners = True, ()
 
     def came(self) -> None:
         """A connection was accepted: there may be more."""

@@ -36,8 +36,9 @@ class Receiver(Protocol):
     def whole(self, answer: AnswerHead, body: bytes) -> bool:
         """``head``, ``body`` and ``end`` of an answer that came in one read; False: it is to be told piece by piece."""
 
-    def again(self) -> None:
-        """The connection was gone before the backend can have read the request: it goes out again, on a new one."""
+    def again(self) -> bool:
+        """A connection that was used before closed without a word. True: that was its age, and the request is to go out on a
+        new one; False: it was the request's end (``failed`` follows)."""
 
     def failed(self, fault: str) -> None:
         """A fault of ``policies.events.FAULTS``: connect, connect-timeout, closed, garbage, truncated."""
@@ -282,8 +283,7 @@ class Connection(asyncio.Protocol):
         self.discard()
         if exchange is not None:
             exchange.connection = None
-            if fault == "closed" and self.reused and not self.heard:
-                exchange.receiver.again()  # the engine's keep-alive ran out while we wrote: not its failure
+            if fault == "closed" and self.reused and not self.heard and exchange.receiver.again():
                 exchange.connect()
             else:
                 exchange.receiver.failed(fault)
@@ -326,7 +326,7 @@ class Exchange:
         """Set by a receiver that wants whole chunks as they came, instead of ``body``: (the bytes, the payload in them)."""
         self.paused = False
         self.connection: Connection | None = None
-        """None while there is none yet."""
+        """None while there is none yet, and when the exchange is over."""
         self.task: asyncio.Task[None] | None = None
 
     def send(self) -> None:

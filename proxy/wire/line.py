@@ -1,7 +1,6 @@
-"""A connection as the requests on it see it.
+"""What every request touches of its connection.
 
-Apart from the server's protocol, because every request touches it, and that class, which comes from uvicorn's, stays source when
-the rest becomes machine code (``deploy/build_hook.py``).
+It is not in ``GatewayProtocol``, because that is a subclass of uvicorn's class, which cannot be compiled (``deploy/build_hook.py``).
 """
 
 import asyncio
@@ -82,8 +81,8 @@ class Line:
         """For input that is broken behind requests that are not."""
         self.waiting_since = loop.time()
         """When the client began to keep us waiting: for a head since its first byte, for a body since the last one."""
-        self.idle_since = NEVER
-        """When the last answer was complete; NEVER while there is work."""
+        self.idle_since = self.waiting_since
+        """When the last answer was complete. That nothing is under way now does not follow."""
 
     def answered(self) -> None:
         """A request is answered. Nearly always nothing waits, and the connection is idle from now on."""

@@ -62,10 +62,8 @@ class Repeats:
     def hear(self, data: bytes) -> None:
         """``data_received`` of the connection."""
         line = self._line
-        line.idle_since = NEVER
         if line.broken:
             return
-        line.waiting_since = NEVER
         try:
             rest = self.take(data)
             if rest is not None:
@@ -75,8 +73,9 @@ class Repeats:
         newest = line.cycle
         if line.in_head:
             line.owner.wait_for_head(len(data))
-        elif isinstance(newest, FastInbound) and not newest.received:
-            line.waiting_since = line.loop.time()
+        elif newest is not None:  # else line ends were all that came (RFC 9112 §2.2), and the wait is the same
+            missing = isinstance(newest, FastInbound) and not newest.received
+            line.waiting_since = line.loop.time() if missing else NEVER
 
     def at_rest(self) -> bool:
         """Between two requests of the fast way."""

@@ -51,7 +51,8 @@ class GatewayProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, self.line.loop)
         self.pipeline = self.line.pipeline
         self.repeats = Repeats(self.line, self.familiar)
-        self.data_received = self.repeats.hear  # type: ignore[method-assign]  # spares what is said most a detour
+        # Here, because uvloop looks it up when it makes the transport, before connection_made.
+        self.data_received = self.repeats.hear  # type: ignore[method-assign]  # nothing of this class is run for most
         self._refusal: GatewayError | None = None
         self._head_bytes = 0
         self._head_bytes_read: int | None = None
@@ -76,7 +77,10 @@ class GatewayProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         line = self.line
         line.transport, line.client, line.scheme = transport, self.client, self.scheme or "http"
-        self.arrivals.came()
+        if self.arrivals.over:
+            self.shutdown()
+        else:
+            self.arrivals.came()
 
     # -- told by its repeats
     def parse(self, data: bytes) -> None:
@@ -329,13 +333,19 @@ class GatewayProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it has been idle for long enough, or look again when that could be."""
         self.timeout_keep_alive_task = None
-        if self.line.idle_since == NEVER:
-            return  # at work; the end of the answer comes back here
+        if self._at_work():
+            return  # the end of the answer comes back here
         left = self.line.idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
         elif not self.transport.is_closing():
             self.transport.close()
+
+    def _at_work(self) -> bool:
+        """A request is under way, waits, or has begun to arrive."""
+        newest, control = self.cycle, self._control
+        fast = self.line.in_head or self.line.under_way or not (newest is None or newest.response_complete)
+        return bool(fast) or not (control is None or control.response_complete)
 
     def _crowded(self) -> bool:
         """Too much waits behind the request under way."""
@@ -381,8 +391,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
 
-def bound_to(door: Door) -> type[GatewayProtocol]:
+def bound_to(door: Door, arrivals: Arrivals) -> type[GatewayProtocol]:
     """The protocol class for one gateway (uvicorn wants a class)."""
-    return type(
-        "BoundGatewayProtocol", (GatewayProtocol,), {"door": door, "familiar": Familiar(), "arrivals": Arrivals()}
-    )
+    shared = {"door": door, "familiar": Familiar(), "arrivals": arrivals}
+    return type("BoundGatewayProtocol", (GatewayProtocol,), shared)

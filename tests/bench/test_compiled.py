@@ -15,7 +15,10 @@ FOLDED = ("tests/policies", "tests/playbooks", "tests/proxy/test_app_journal.py"
 RELAYED = (
     *(
         f"tests/wire/test_{what}.py"
-        for what in ("answers", "both_forms", "known_heads", "splits", "waves", "whole_chunks")
+        for what in (
+            *("answers", "arrivals", "both_forms", "known_heads", "slow_clients"),
+            *("splits", "waves", "whole_chunks"),
+        )
     ),
     *(
         "tests/proxy/meter",

@@ -9,6 +9,7 @@ import pytest
 
 from policies.breaker import CLOSED, HALF_OPEN, OPEN, Breaker
 from policies.events import Dispatched
+from proxy.relay import Relay
 from tests.scripted.backend import Script, ScriptedBackend, free_port
 from tests.scripted.client import CHAT, CHAT_STREAM, connected, post
 from tests.scripted.clock import until
@@ -131,6 +132,32 @@ async def test_a_full_queue_moves_and_a_429_that_names_a_time_is_the_clients(for
         spec.scripts = [answer(b"your rate", b"429 Slow Down", b"retry-after: 9\r\n")]
         assert await ask(rig) == 429
         assert len(plain.requests) == 1
+
+
+async def test_a_request_that_cannot_be_looked_after_keeps_no_other_waiting(
+    form: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    give_up, tried = Relay.give_up, list[str]()
+
+    def at_the_second_try(relay: Relay, fault: str) -> None:
+        tried.append(relay.id)
+        if tried.count(relay.id) == 1 and relay.id == tried[0]:
+            raise ValueError("ours")
+        give_up(relay, fault)
+
+    monkeypatch.setattr(Relay, "give_up", at_the_second_try)
+    backend = ScriptedBackend(then_hold())
+    async with backend.listening(), running(config_for({"plain": backend.url}), form) as rig:
+        async with connected(rig.port) as one, connected(rig.port) as other:
+            await one.send(post(CHAT))
+            await other.send(post(CHAT))
+            await until(lambda: len(backend.requests) == 2)
+            rig.later(301)
+            assert len(rig.gateway.live) == 1
+            assert "could not be looked after" in caplog.text
+            rig.later(0.25)
+            assert [(await client.answer()).status for client in (one, other)] == [504, 504]
+        await rig.at_rest()
 
 
 async def test_all_down_is_one_error_and_one_try_each(form: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from proxy.wire.arrivals import MOST, Arrivals
 from tests.scripted.backend import ScriptedBackend
 from tests.scripted.certificates import certificate
-from tests.scripted.client import CHAT, connected, post
+from tests.scripted.client import CHAT, post
 from tests.scripted.clock import until
 from tests.scripted.rig import Rig, config_for, running
 from tests.scripted.scripts import ANSWER, answer
@@ -44,17 +44,35 @@ async def test_a_crowd_is_taken_in_a_few_turns_of_the_loop() -> None:
 
 
 async def test_who_speaks_no_tls_is_not_our_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    known = certificate(tmp_path)
-    async with ScriptedBackend(answer()).listening() as backend:
-        server = {"tls_cert_file": str(known.cert), "tls_key_file": str(known.key)}
-        async with running(config_for({"plain": backend.url}, server), "fast") as rig:
-            with contextlib.ExitStack() as clients:
-                for client in come(rig, clients, 8):
-                    client.sendall(post(CHAT))
-                async with connected(rig.port, known.for_client()) as one_of_us:
-                    assert (await one_of_us.ask(post(CHAT))).body == ANSWER
-            await rig.at_rest()
+    arrivals = Arrivals()
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as clients:
+        listener.setblocking(False)
+        arrivals.watch([listener], asyncio.Protocol, certificate(tmp_path).for_server())
+        strangers = [clients.enter_context(socket.create_connection(listener.getsockname())) for _ in range(8)]
+        for stranger in strangers:
+            stranger.sendall(post(CHAT))
+        arrivals.came()
+        await until(lambda: arrivals._arriving)
+        await until(lambda: not arrivals._arriving)
+        for stranger in strangers:
+            stranger.settimeout(5)
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(4096):
+                    pass
     assert not caplog.records
+
+
+async def test_who_is_on_the_way_in_when_the_gateway_ends_does_not_hold_it() -> None:
+    config = config_for({"plain": "http://127.0.0.1:1"}, {"grace_seconds": 60})
+    async with running(config, "fast") as rig:
+        with contextlib.ExitStack() as clients:
+            guests = come(rig, clients, CROWD)
+            await until(lambda: rig.server.server_state.connections)
+            await asyncio.wait_for(rig.server.shutdown(), 5)
+            for guest in guests:
+                guest.settimeout(5)
+                with contextlib.suppress(ConnectionResetError):
+                    assert guest.recv(1) == b""
 
 
 async def test_what_fails_for_another_reason_is_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from proxy.errors import GatewayError
 from proxy.surfaces import SURFACES
 from proxy.surfaces.base import Surface
 from proxy.wire.answer import AnswerHead
+from proxy.wire.arrivals import Arrivals
 from proxy.wire.client import Address, Connection, Exchange, Pool
 from proxy.wire.headers import Headers
 from proxy.wire.inbound import Head, Inbound
@@ -93,7 +94,7 @@ class Server:
         """``neighbour``: a connection to the same gateway."""
         self.door: Visitors = Visitors() if neighbour is None else neighbour.door
         self.line = Line()
-        kind = bound_to(self.door) if neighbour is None else type(neighbour.protocol)
+        kind = bound_to(self.door, Arrivals()) if neighbour is None else type(neighbour.protocol)
         self.protocol: GatewayProtocol = kind(CONFIG, ServerState(), {}, asyncio.get_running_loop())
         self.protocol.repeats._tries = tries
         self.protocol.connection_made(self.line)  # type: ignore[arg-type]  # as much of a transport as is asked for
@@ -297,8 +298,9 @@ class Heard:
     def end(self, trailers: Headers) -> None:
         self.said.append(trailers)
 
-    def again(self) -> None:
+    def again(self) -> bool:
         self.said.append("again")
+        return True
 
     def failed(self, fault: str) -> None:
         self.said.append(fault)

@@ -5,10 +5,11 @@ import resource
 
 import pytest
 
+from proxy.wire.server import GatewayProtocol
 from tests.scripted.backend import Script, Visit
 from tests.scripted.client import CHAT, CHAT_STREAM, connected, post
 from tests.scripted.clock import until
-from tests.scripted.rig import scene
+from tests.scripted.rig import Rig, scene
 from tests.scripted.scripts import ANSWER, CHUNKED, LAST_CHUNK, SSE, answer, chunk, head
 
 PIECE = b"data: " + b"x" * 65_000 + b"\n\n"
@@ -148,6 +149,68 @@ async def test_a_connection_that_never_speaks_is_closed_and_one_that_waits_for_i
             rig.server.lose_patience(asyncio.get_running_loop().time())
             assert await mute.closed()
         assert (await client.ask(post(CHAT))).status == 200
+
+
+async def test_line_ends_alone_keep_no_connection_open() -> None:
+    """They are allowed before a request, and begin none."""
+    async with scene("fast", answer()) as (rig, _, client):
+        assert (await client.ask(post(CHAT))).status == 200
+        async with connected(rig.port) as mute:
+            await mute.send(b"\r\n")
+            await asyncio.sleep(0.01)
+            rig.server.lose_patience(asyncio.get_running_loop().time())
+            assert await mute.closed()
+        await client.send(b"\r\n\r\n")
+        await asyncio.sleep(0.01)
+        let_its_keep_alive_run_out(rig)
+        assert await client.closed()
+
+
+async def test_what_follows_an_answer_in_one_read_is_no_idleness() -> None:
+    """The first request is answered before the second one is read."""
+    ready = asyncio.Event()
+
+    async def waits(visit: Visit) -> None:
+        await ready.wait()
+        await answer()(visit)
+
+    async with scene("fast", waits, answer()) as (rig, backend, client):
+        await client.send(post(b"{") + post(CHAT))
+        assert (await client.answer()).status == 400
+        await backend.asked()
+        let_its_keep_alive_run_out(rig)
+        ready.set()
+        assert (await client.answer()).body == ANSWER
+        let_its_keep_alive_run_out(rig)
+        assert await client.closed()
+
+
+async def test_half_a_head_behind_an_answer_is_no_idleness() -> None:
+    ready = asyncio.Event()
+
+    async def waits(visit: Visit) -> None:
+        await ready.wait()
+        await answer()(visit)
+
+    async with scene("fast", waits, answer()) as (rig, backend, client):
+        request = post(CHAT)
+        await client.send(request + request[:30])
+        await backend.asked()
+        ready.set()
+        assert (await client.answer()).body == ANSWER
+        let_its_keep_alive_run_out(rig)
+        await client.send(request[30:])
+        assert (await client.answer()).body == ANSWER
+
+
+def let_its_keep_alive_run_out(rig: Rig) -> None:
+    """Of the only connection there is."""
+    (connection,) = rig.server.server_state.connections
+    assert isinstance(connection, GatewayProtocol)
+    if connection.timeout_keep_alive_task is not None:
+        connection.timeout_keep_alive_task.cancel()
+    connection.line.idle_since -= 1000
+    connection.timeout_keep_alive_handler()
 
 
 async def test_bytes_of_a_pipelined_body_do_not_pile_up() -> None:
