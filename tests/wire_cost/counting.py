@@ -31,6 +31,8 @@ from proxy.serving import serving
 ALLOWED = Path(__file__).with_name("allowed.json")
 ROOT = str(Path(__file__).parents[2])
 WARM_UP, REQUESTS, STREAMS, EVENTS = 60, 100, 4, 250
+PASSES = 8
+"""Of so many hundreds of requests the cheapest counts: the heartbeat and what is learnt now and then fall into some of them."""
 KEY = "sk-counted"
 
 TEXT = " ".join(["word"] * 150)
@@ -232,13 +234,18 @@ async def _counted(config: Config, paced: threading.Semaphore) -> Counts:
     async with serving(config) as (_, ports, _):
         client = Client(ports.public, paced)
         await _away(client.documents, WARM_UP)
-        calls = Calls()
-        with counting(calls):
-            await _away(client.documents, REQUESTS)
+        calls = min([await _request_calls(client) for _ in range(PASSES)], key=lambda one: one.python.total())
         event, kept = await _event_counts(client)
         client.close()
         most = [f"{count / REQUESTS:.1f} {code.co_qualname}" for code, count in calls.python.most_common(15)]
         return Counts(calls.per(REQUESTS), event, kept, most)
+
+
+async def _request_calls(client: Client) -> Calls:
+    calls = Calls()
+    with counting(calls):
+        await _away(client.documents, REQUESTS)
+    return calls
 
 
 async def _event_counts(client: Client) -> tuple[Count, float]:
