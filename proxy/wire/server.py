@@ -343,9 +343,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _at_work(self) -> bool:
         """A request is under way, waits, or has begun to arrive."""
-        newest, control = self.cycle, self._control
-        fast = self.line.in_head or self.line.under_way or not (newest is None or newest.response_complete)
-        return bool(fast) or not (control is None or control.response_complete)
+        unanswered = any(one is not None and not one.response_complete for one in (self.cycle, self._control))
+        return unanswered or self.line.in_head or bool(self.line.under_way)
 
     def _crowded(self) -> bool:
         """Too much waits behind the request under way."""

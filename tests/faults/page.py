@@ -84,8 +84,8 @@ the gauge of the metrics page), that the fault was noted once, and that the brea
 | `timeouts.idle_seconds` | {timeouts.idle_seconds:g} | silence in the middle of an answer |
 | `timeouts.client_seconds` | {timeouts.client_seconds:g} | a client sends its head, or is silent within its body: then 408 |
 
-It is looked at four times a second. There is no limit on the whole of an answer. A client that reads slowly holds its
-backend up and is never taken for a silent backend.
+Patience with backends is looked at four times a second, with clients once. There is no limit on the whole of an answer. A
+client that reads slowly holds its backend up and is never taken for a silent backend.
 
 ## The breaker and the retry budget
 

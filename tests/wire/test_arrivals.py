@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from tests.scripted.rig import Rig, config_for, running
 from tests.scripted.scripts import ANSWER, answer
 
 CROWD = 2 * MOST
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[socket.socket]:
+    """A socket as a server has it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        yield listener
 
 
 def come(rig: Rig, clients: contextlib.ExitStack, number: int) -> list[socket.socket]:
@@ -45,8 +54,7 @@ async def test_a_crowd_is_taken_in_a_few_turns_of_the_loop() -> None:
 
 async def test_who_speaks_no_tls_is_not_our_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     arrivals = Arrivals()
-    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as clients:
-        listener.setblocking(False)
+    with listening() as listener, contextlib.ExitStack() as clients:
         arrivals.watch([listener], asyncio.Protocol, certificate(tmp_path).for_server())
         strangers = [clients.enter_context(socket.create_connection(listener.getsockname())) for _ in range(8)]
         for stranger in strangers:
@@ -80,8 +88,7 @@ async def test_what_fails_for_another_reason_is_reported(caplog: pytest.LogCaptu
         raise ValueError("ours")
 
     arrivals = Arrivals()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setblocking(False)
+    with listening() as listener:
         arrivals.watch([listener], broken, None)
         with socket.create_connection(listener.getsockname()) as client:
             arrivals.came()
@@ -93,10 +100,8 @@ async def test_what_fails_for_another_reason_is_reported(caplog: pytest.LogCaptu
 
 async def test_when_the_door_is_shut_nobody_is_taken() -> None:
     arrivals = Arrivals()
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    arrivals.watch([listener], asyncio.Protocol, None)
-    listener.close()
+    with listening() as listener:
+        arrivals.watch([listener], asyncio.Protocol, None)
     arrivals.came()
     await asyncio.sleep(0)
     await asyncio.sleep(0)

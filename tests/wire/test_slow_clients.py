@@ -31,6 +31,16 @@ class Flood:
         await visit.send(LAST_CHUNK)
 
 
+def answer_after(ready: asyncio.Event) -> Script:
+    """A backend that answers when it is told to."""
+
+    async def play(visit: Visit) -> None:
+        await ready.wait()
+        await answer()(visit)
+
+    return play
+
+
 async def test_a_client_that_reads_nothing_holds_the_backend_up(form: str) -> None:
     flood = Flood()
     script: Script = flood
@@ -170,11 +180,7 @@ async def test_what_follows_an_answer_in_one_read_is_no_idleness() -> None:
     """The first request is answered before the second one is read."""
     ready = asyncio.Event()
 
-    async def waits(visit: Visit) -> None:
-        await ready.wait()
-        await answer()(visit)
-
-    async with scene("fast", waits, answer()) as (rig, backend, client):
+    async with scene("fast", answer_after(ready), answer()) as (rig, backend, client):
         await client.send(post(b"{") + post(CHAT))
         assert (await client.answer()).status == 400
         await backend.asked()
@@ -188,11 +194,7 @@ async def test_what_follows_an_answer_in_one_read_is_no_idleness() -> None:
 async def test_half_a_head_behind_an_answer_is_no_idleness() -> None:
     ready = asyncio.Event()
 
-    async def waits(visit: Visit) -> None:
-        await ready.wait()
-        await answer()(visit)
-
-    async with scene("fast", waits, answer()) as (rig, backend, client):
+    async with scene("fast", answer_after(ready), answer()) as (rig, backend, client):
         request = post(CHAT)
         await client.send(request + request[:30])
         await backend.asked()
@@ -217,11 +219,7 @@ async def test_bytes_of_a_pipelined_body_do_not_pile_up() -> None:
     """Behind a running answer, reading pauses; nothing is lost."""
     release = asyncio.Event()
 
-    async def waits(visit: Visit) -> None:
-        await release.wait()
-        await answer()(visit)
-
-    async with scene("fast", waits, answer()) as (rig, backend, client):
+    async with scene("fast", answer_after(release), answer()) as (rig, backend, client):
         big = post(CHAT.replace(b"hi", b"y" * 20_000_000))
         client.writer.write(post(CHAT) + big)
         await backend.asked()
